@@ -17,6 +17,11 @@ KINDS = {
     FAIL: "failed",
 }
 _FIELDS = {"mem": "mem_gb", "time": "time_min"}
+# Slurm's words for what a requeue is for, NODE_FAIL and PREEMPTED, as users write them.
+_OTHERS = {
+    "node": "Slurm itself starts a job again whose node failed, with --max-requeues N",
+    "preempt": "Slurm itself starts a job again that was preempted, with --max-requeues N",
+}
 _RULE = re.compile(r"(?P<kind>[^:]+)(?::(?P<what>[^*=]*)(?P<sign>[*=])(?P<value>.*))?")
 _MOST_FACTOR = 100.0
 
@@ -74,10 +79,9 @@ def _rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if match is None or match["kind"] not in KINDS:
         word = match["kind"] if match else text
-        if word == "node":
-            raise ValueError(
-                "Slurm itself starts a job again whose node failed, with --max-requeues N"
-            )
+        for begin, why in _OTHERS.items():
+            if word.lower().startswith(begin):
+                raise ValueError(why)
         raise ValueError(
             f"{text!r} is not a rule: write KIND:CHANGE, as in oom:mem*2, with a KIND of "
             f"{', '.join(KINDS)}"

@@ -14,6 +14,7 @@ from hpckit.frozen import frozen
 from hpckit.run_record import is_slurm_id
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
+from hpckit.schedulers.local.state import cancel_asked, read_local_state
 from hpckit.schedulers.slurm import SLURM
 from hpckit.schedulers.slurm.ending import cancel_by_id
 from hpckit.slurm.client import own_patience_s, patience
@@ -35,7 +36,8 @@ def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
 
     Raises:
         RequestError: one is somebody else's, or is no run or id. JobError: Slurm does not end
-            one. OutsideError: Slurm does not answer, or a run's machine is another.
+            one. OutsideError: Slurm does not answer, or a run's machine is another, or the
+            folder of a run on this machine cannot be written.
     """
     rows = runs_or_ids(runs)
     every = RunList(row for row in rows if isinstance(row, Run))
@@ -123,7 +125,10 @@ def _troubles(found: Sequence[RunStatus], by_id: Mapping[str, JobState]) -> list
     asked += [(SLURM, *row) for row in by_id.items()]
     texts = [scheduler.unheeded(job_id, state) for scheduler, job_id, state in asked]
     errors: list[HpckitError] = [JobError(text) for text in texts if text]
-    errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.scheduler.by_mark]
+    by_mark = [row for row in found if row.run.scheduler.by_mark and not row.finished]
+    here = [row.run for row in by_mark if not row.elsewhere]
+    errors += [_nobody_here(row) for row in by_mark if row.elsewhere]
+    errors += [_not_told(run) for run in here if not cancel_asked(run.dir)]
     return [*errors, _not_answered(silent)] if silent else errors
 
 
@@ -131,6 +136,15 @@ def _not_answered(runs: Sequence[RunFolder]) -> OutsideError:
     words = " ".join(dict.fromkeys(run.array_job_id or run.job_id for run in runs))
     return OutsideError(
         f"Asked Slurm to cancel {words}. Slurm has not answered; ask again: hpckit status {words}"
+    )
+
+
+def _not_told(run: RunFolder) -> OutsideError:
+    state = read_local_state(run.dir)
+    by_hand = f", or end its job with all its tasks: kill {state.pid}" if state else ""
+    return OutsideError(
+        f"Run {run.run_id} goes on: {run.dir} cannot be written, where it would see that it is to "
+        f"end. Make room or let it be written, and cancel again{by_hand}"
     )
 
 

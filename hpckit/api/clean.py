@@ -193,7 +193,7 @@ def _dropped(root: Path, errors: list[HpckitError]) -> bool:
     try:
         if drop_unneeded(root) is not None:
             return True
-        why = "somebody submits at this moment. Try again"
+        why = "a submission or another hpckit clean uses them at this moment. Try again"
     except OSError as error:
         why = reason(error)
     errors.append(OutsideError(f"Copies of code in {root} cannot be removed: {why}."))

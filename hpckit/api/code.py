@@ -95,7 +95,10 @@ class RunCode:
             root=self.root, git=False, file=self.alone, alone=self.alone is not None
         )
         if project.root != self.root or not is_folder(self.root):
-            raise OutsideError(f"{self.root}, of which the run has a copy, is not a project now.")
+            raise OutsideError(
+                f"{self.root}, of which the run has a copy, is not a project now, so there is "
+                "nothing to compare. To see the copy: hpckit code JOBID --restore NEW_FOLDER"
+            )
         try:
             return find_files(project, read_rules(self.root), self.runs)
         except TooManyError as error:

@@ -7,8 +7,9 @@ a line of Slurm's tells that the job was cancelled: see `hpckit.submission.calle
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hpckit.api.evidence import limits
@@ -20,6 +21,7 @@ from hpckit.job import Job
 from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
+from hpckit.slurm.jobs import squeue
 from hpckit.spec import spec_from_record
 from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
@@ -46,13 +48,16 @@ def retry(
     if number > spec.retries:
         return RetryNote(text=f"{failed}, and all {spec.retries} retries of --retries are used")
     kept = same_code(run) is not None  # what was edited since is not this job's
-    same = asked_again(handle(run), {"after": ()}, run.dir.parent, alone=True, same_code=kept)
-    had = _had(same.submission.job, environ)
+    ask = partial(
+        asked_again, handle(run), root=run.dir.parent, alone=True, unset=_holds(spec.sbatch),
+        same_code=kept,
+    )  # fmt: skip
+    same = ask({"after": ()})
+    had = _had(same.submission.job, environ, _given_min(run))
     found = changes(parse_rules(spec.retry), kind, had)
     if isinstance(found, str):
         return RetryNote(text=f"{failed}, and is not tried again: {found}")
-    asked = {"after": (), **{row.field: row.after for row in found}}
-    again = asked_again(handle(run), asked, run.dir.parent, alone=True, same_code=kept)
+    again = ask({"after": (), **{row.field: row.after for row in found}})
     what = f"(retry {number} of {spec.retries}): {_said(found)}"
     by = RetryOf(
         of=run.run_id,
@@ -79,6 +84,14 @@ def retry(
     return note
 
 
+def _holds(sbatch: Sequence[str]) -> list[str]:
+    """Return the words for `unset` of what holds a job: nobody watches, to release the new one.
+
+    sbatch takes the beginning of an option, too.
+    """
+    return [f"sbatch:{text}" for text in sbatch if len(text) > 1 and "hold".startswith(text)]
+
+
 def _ended_too(note: RetryNote, new: Run, run: Run) -> RetryNote:
     """End a run that was submitted while the one before it was cancelled; say what came of it."""
     why = f"job {run.job_id} was cancelled meanwhile"
@@ -93,19 +106,32 @@ def _said(rows: tuple[Change, ...]) -> str:
     return ", ".join(row.line for row in rows) or "the same again"
 
 
-def _had(job: Job, environ: Mapping[str, str]) -> Had:
-    """Return what this job has, by its request and by what Slurm says in it."""
+def _had(job: Job, environ: Mapping[str, str], given_min: int | None) -> Had:
+    """Return what this job has: what Slurm gave, who may be told otherwise than was asked for.
+
+    The user, the cluster's support or its plugins change time and memory of a job that is there.
+    """
     megabytes = whole_number(environ.get("SLURM_MEM_PER_NODE", "")) or 0
     per_cpu = whole_number(environ.get("SLURM_MEM_PER_CPU", "")) or 0
     megabytes = megabytes or per_cpu * (whole_number(environ.get("SLURM_CPUS_ON_NODE", "")) or 0)
     name, most_time_min, most_mem_gb = limits(job)
     return Had(
-        mem_gb=job.mem_gb or -(-megabytes // 1024) or None,
-        time_min=job.time_min,
+        mem_gb=-(-megabytes // 1024) or job.mem_gb,
+        time_min=given_min or job.time_min,
         most_mem_gb=most_mem_gb,
         most_time_min=most_time_min,
         partition=name,
     )
+
+
+def _given_min(run: Run) -> int | None:
+    """Return a job's time limit as Slurm has it now, in minutes; None: Slurm does not say."""
+    try:
+        job = squeue([run.job_id]).get(run.job_id)
+    except CommandError as error:
+        _say(f"job {run.job_id}: its time limit is taken to be the one asked for: {error}")
+        return None
+    return job.time_limit_min if job else None
 
 
 def _say(text: str) -> None:

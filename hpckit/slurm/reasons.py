@@ -5,7 +5,18 @@ The codes are Slurm's own: src/common/job_state_reason.c of SchedMD/slurm, commi
 
 import re
 
+# Slurm has texts of its own in place of some codes: src/slurmctld/job_mgr.c.
+_REQUEUED = "It was put back into the queue and is held: release it with 'scontrol release JOBID'."
+_TEXTS = {
+    "job requeued in held state": _REQUEUED,
+    "job requeued in special exit state": _REQUEUED,
+    "launch failed requeued held": (
+        "Its nodes could not start it, and it is held: release it with 'scontrol release JOBID', "
+        "and tell the cluster's support if that happens again."
+    ),
+}
 _SENTENCES = {
+    **_TEXTS,
     "Priority": "Jobs with a higher priority are ahead: wait, or ask for less time or fewer GPUs.",
     "Resources": "It is next in line and waits for nodes to come free: wait, or ask for less.",
     "None": "Slurm has not considered it yet: look again in a minute.",
@@ -87,7 +98,7 @@ _RESOURCES = {
 }
 
 
-_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
+_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", *_TEXTS)
 # What somebody must change before a job with such a reason starts: time alone does not.
 _NEEDS_CHANGE = (
     *_HELD,
@@ -100,8 +111,13 @@ WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"
 
 
 def code_of(reason: str | None) -> str:
-    """Return Slurm's code without what follows it."""
-    return (reason or "").partition(",")[0].strip()
+    """Return Slurm's code without what follows it, or its text, as squeue writes it.
+
+    scontrol writes `_` for the spaces of a text.
+    """
+    code = (reason or "").partition(",")[0].strip()
+    text = code.replace("_", " ")
+    return text if text in _TEXTS else code
 
 
 def is_held(reason: str | None) -> bool:
@@ -127,7 +143,7 @@ def explain(reason: str | None) -> str | None:
     if reason is None:
         return None
     code, _, detail = (part.strip() for part in reason.strip("() ").partition(","))
-    sentence = _SENTENCES.get(code) or _limit(code)
+    sentence = _SENTENCES.get(code_of(code)) or _limit(code)
     if sentence is None:
         return reason
     return f"{sentence} ({detail.replace(':', ': ')})" if detail else sentence

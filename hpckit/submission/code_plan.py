@@ -62,7 +62,7 @@ def kept_files(plan: CodePlan | None) -> KeptFiles | None:
     if script and not is_file(script):
         raise RequestError(
             f"The kept code of run {run.run_id} is gone: {script} does not exist. "
-            "Leave --same-code out."
+            f"To run the code as it is now: hpckit resubmit {run.job_id}, without --same-code."
         )
     return KeptFiles(root=Path(str(code["root"])), copy=copy, script=script)
 

@@ -197,8 +197,11 @@ def last_retry(run: Run) -> Run:
     return run
 
 
-def retry_lines(run: Run, state: JobState, cause: Cause | None) -> list[str]:
-    """Say of a run which run it tries again, and what tries it again; or what was to do so."""
+def retry_lines(run: Run, state: JobState, cause: Cause | None, limit_min: int | None) -> list[str]:
+    """Say of a run which run it tries again, and what tries it again; or what was to do so.
+
+    `limit_min` is its time limit by Slurm, which may not be the one asked for; None: unknown.
+    """
     before: RetryOf | None = run.record.get("retry")
     said = [in_line(f"job {before['job_id']} {before['text']}")] if before else []
     if line := _noted(run):
@@ -207,7 +210,7 @@ def retry_lines(run: Run, state: JobState, cause: Cause | None) -> list[str]:
     kind = kind_of(state, cause) if rules else None
     if kind not in rules:
         return said
-    how = f"hpckit resubmit {run.job_id} {_by_hand(run, str(kind))}".rstrip()
+    how = f"hpckit resubmit {run.job_id} {_by_hand(run, str(kind), limit_min)}".rstrip()
     return [*said, f"it {KINDS[str(kind)]}, and could not submit itself again. To do so: {how}"]
 
 
@@ -226,10 +229,10 @@ def _noted(run: Run) -> str | None:
     return f"{note.text}; whether Slurm has taken that run is not known yet. To know: {ask}"
 
 
-def _by_hand(run: Run, kind: str) -> str:
+def _by_hand(run: Run, kind: str, limit_min: int | None) -> str:
     """Return the options of `hpckit resubmit` that do what the rules say, as far as is known."""
     plan = run.record["plan"]
-    had = Had(mem_gb=plan.get("mem_gb"), time_min=plan["time_min"])
+    had = Had(mem_gb=plan.get("mem_gb"), time_min=limit_min or plan["time_min"])
     try:
         found = changes(parse_rules(run.record["request"]["retry"]), kind, had)
     except (HpckitError, ValueError, TypeError):  # of another version

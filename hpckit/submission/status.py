@@ -184,7 +184,7 @@ class RunStatus:
 
         failed = self.finished and not self.good
         cause = why(self.run, self.ranks, self.state) if failed else None
-        return retry_lines(self.run, self.state, cause)
+        return retry_lines(self.run, self.state, cause, self.time_limit_min)
 
     def _tried_again(self) -> list[str]:
         if not (self.never_starts and self.run.record["request"].get("after")):

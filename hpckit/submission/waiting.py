@@ -4,6 +4,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,14 +203,24 @@ def _cancel(runs: Sequence[Run]) -> list[RunStatus]:
         ]
         for run in alive:
             if run.scheduler.by_mark:
-                ask_cancel(run.dir)
+                _mark(run)
         with patience(max(left_s(), _SHORTEST_S), anew=True):  # many runs take long to look at
             for scheduler, its in by_scheduler(alive).items():
                 scheduler.cancel(its)
         rest_s = left_s()
     for run in alive:
-        ask_cancel(run.dir)  # a mark also for when its scheduler has forgotten it
+        if not run.scheduler.by_mark:
+            _mark(run)  # for when its scheduler has forgotten it; the job ends without it, too
     return _settled(runs, rest_s, before)
+
+
+def _mark(run: Run) -> None:
+    """Leave the mark of a cancel in a run's folder, which may be on a full disk, or read-only.
+
+    Of a run that only the mark can end, `hpckit.api.cancel` says that it goes on.
+    """
+    with suppress(OSError):
+        ask_cancel(run.dir)
 
 
 def _settled(

@@ -267,5 +267,5 @@ def test_a_copy_that_cannot_run_or_is_gone_is_said_before_anything_is_submitted(
         run.resubmit(same_code=True, unset=["skip-check"])
     run.code.path.chmod(0o755)
     (run.code.path / "tool.sh").unlink()
-    with pytest.raises(RequestError, match=r"tool\.sh does not exist. Leave --same-code out"):
+    with pytest.raises(RequestError, match=r"tool\.sh does not exist. To run the code as"):
         run.resubmit(same_code=True)

@@ -147,3 +147,16 @@ if os.environ["RANK"] == "1":
     assert why in said
     assert said.splitlines()[-1].startswith("hint: if the last rank had done its work")
     nothing_runs(here)
+
+
+def test_who_cannot_tell_a_run_to_end_says_how_to_end_it(here: Path) -> None:
+    run, folder = leave("sleep")
+    mark = folder / ".cancel"
+    mark.symlink_to("nowhere")  # no link is followed: as on a full disk
+    said = hpckit("cancel", run["job_id"], status=3)
+    pid = json.loads((folder / "local.json").read_text())["pid"]
+    assert f"{folder} cannot be written" in said.stderr
+    assert f"or end its job with all its tasks: kill {pid}\n" in said.stderr
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: state(run["job_id"])["state"] == "CANCELLED")
+    nothing_runs(here)

@@ -251,6 +251,13 @@ def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
     assert hpckit.cancel([]) == []
 
 
+def test_a_job_is_cancelled_whose_folder_cannot_be_written(here: Path, fake_slurm: Path) -> None:
+    (here / "train.py").touch()
+    run = hpckit.submit("serial", "train.py", gpus=0)
+    (run.dir / ".cancel").symlink_to("nowhere")  # no link is followed: as on a full disk
+    assert hpckit.cancel(run.job_id) == [run]
+
+
 @pytest.mark.parametrize("word", [None, b"x", "a\0b"])
 def test_what_is_no_word_of_a_command_line_is_refused(here: Path, word: object) -> None:
     write_files(here, {"train.py": "print(1)\n"})

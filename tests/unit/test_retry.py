@@ -12,7 +12,7 @@ import pytest
 
 from hpckit import shell
 from hpckit.api.evidence import limits
-from hpckit.api.retry import _had
+from hpckit.api.retry import _given_min, _had, _holds
 from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
 from hpckit.errors import RequestError
@@ -20,7 +20,7 @@ from hpckit.ranks import write_rank
 from hpckit.retry_rules import Rule, parse_rules, read_rules
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.spec import option_values
+from hpckit.spec import option_values, spec_from_record, without
 from hpckit.submission.chained import Link
 from hpckit.submission.follow_up import watched
 from hpckit.submission.retried import Retried
@@ -82,6 +82,9 @@ def test_rules_say_a_kind_and_a_change() -> None:
         ("timeout:time=x", "'x' is not a duration"),
         ("oom:mem*2,oom:mem*3", "two rules of oom for the same"),
         ("node", "Slurm itself starts a job again whose node failed, with --max-requeues N"),
+        ("oom:mem*2,node_fail", "a job again whose node failed, with --max-requeues N"),
+        ("NODE_FAIL:time*2", "a job again whose node failed, with --max-requeues N"),
+        ("PREEMPTED", "Slurm itself starts a job again that was preempted, with --max-requeues N"),
     ],
 )
 def test_what_is_no_rule_is_refused_in_one_sentence(text: str, said: str) -> None:
@@ -149,11 +152,38 @@ def test_memory_that_nobody_asked_for_is_told_by_slurm() -> None:
         scheduler = type("One", (), {"one_machine": True})
 
     def gb(**environ: str) -> int | None:
-        return _had(Asked, environ).mem_gb  # type: ignore[arg-type]
+        return _had(Asked, environ, None).mem_gb  # type: ignore[arg-type]
 
     assert gb(SLURM_MEM_PER_NODE="1500") == 2
     assert gb(SLURM_MEM_PER_CPU="2000", SLURM_CPUS_ON_NODE="4") == 8
     assert gb() is None
+
+
+def test_a_job_that_was_held_is_tried_again_at_once() -> None:
+    held = spec_from_record({"target": "x", "sbatch": ["hold", "mail-type=END", "hint=x"]})
+    assert without(held, _holds(held.sbatch)).sbatch == ("mail-type=END", "hint=x")
+    assert _holds(("ho",)) == ["sbatch:ho"]
+    assert _holds(("h", "hint=hold")) == []
+
+
+def test_what_slurm_gave_counts_and_not_what_was_asked_for(
+    fake_slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`scontrol update` and plugins of the cluster change a job that is there."""
+
+    class Asked:
+        mem_gb, time_min, options = 1, 60, {"partition": None}
+        scheduler = type("One", (), {"one_machine": True})
+
+    run = make_run(tmp_path)
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", limit="3:00:00"))
+    had = _had(Asked, {"SLURM_MEM_PER_NODE": "3000"}, _given_min(run))  # type: ignore[arg-type]
+    assert (had.mem_gb, had.time_min) == (3, 180)
+    had = _had(Asked, {}, None)  # type: ignore[arg-type]
+    assert (had.mem_gb, had.time_min) == (1, 60)
+    answers(fake_slurm, squeue_rc="1", squeue_err="down")
+    assert _given_min(run) is None
+    assert "its time limit is taken to be the one asked for: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -310,6 +340,8 @@ def test_the_command_to_do_it_by_hand_is_exact_where_the_memory_is_known(
     assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --mem-gb 8")
     answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT"))
     assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --time 02:00:00")
+    answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT", limit="3:00:00"))  # was updated
+    assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --time 06:00:00")
     answers(fake_slurm, squeue_out=squeue_row("11", "CANCELLED"))
     assert statuses([run])[0].notes == ()
     broken = json.loads((run.dir / "run.json").read_text())

@@ -1,6 +1,6 @@
 import pytest
 
-from hpckit.slurm.reasons import explain
+from hpckit.slurm.reasons import explain, is_held, needs_change
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,18 @@ def test_an_unknown_code_is_returned_as_it_is(code: str) -> None:
 
 def test_no_reason_stays_none() -> None:
     assert explain(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("job requeued in held state", "It was put back into the queue and is held: release it"),
+        ("job_requeued_in_special_exit_state", "It was put back into the queue and is held"),
+        ("launch failed requeued held", "Its nodes could not start it, and it is held: release it"),
+    ],
+)
+def test_texts_that_slurm_has_in_place_of_a_code(text: str, said: str) -> None:
+    """`scontrol requeuehold`; scontrol writes `_` for the spaces that squeue has."""
+    for written in (text, text.replace(" ", "_"), f"({text})"):
+        assert (explain(written) or "").startswith(said)
+    assert (is_held(text), needs_change(text)) == (True, True)
