@@ -16,7 +16,8 @@ from hpckit.api.evidence import limits
 from hpckit.api.resubmit import asked_again
 from hpckit.api.run import handle
 from hpckit.api.submit import send
-from hpckit.errors import CommandError, HpckitError, UnknownOutcomeError
+from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcomeError
+from hpckit.files import reason
 from hpckit.job import Job
 from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
@@ -72,12 +73,15 @@ def retry(
     run_id = again.submission.place.run_id
     text = f"{failed}; run {run_id} tries again {what}"
     note = RetryNote(text=text, run_id=run_id, log_bytes=log_bytes)
-    write_note(run.dir, note)
+    try:
+        write_note(run.dir, note)
+    except OSError as error:
+        raise OutsideError(f"{run.dir} cannot be written: {reason(error)}") from error
     submission = replace(again.submission, retry=by, again=())
     new = send(submission, tell=_say, ready=lambda: refuse_called_off(run))[0]
     text = f"{failed}; job {new.job_id} tries again {what}"
     note = replace(note, text=text, job_id=new.job_id)
-    write_note(run.dir, note)
+    _note_down(run, note)
     if is_called_off(run.dir):
         return _ended_too(note, new._folder, run)
     take_along(run.job_id, new.job_id, _say)
@@ -90,6 +94,14 @@ def _holds(sbatch: Sequence[str]) -> list[str]:
     sbatch takes the beginning of an option, too.
     """
     return [f"sbatch:{text}" for text in sbatch if len(text) > 1 and "hold".startswith(text)]
+
+
+def _note_down(run: Run, note: RetryNote) -> None:
+    """Write down what followed a job; where its folder cannot be written, the log tells alone."""
+    try:
+        write_note(run.dir, note)
+    except OSError as error:
+        _say(f"{run.dir} cannot be written ({reason(error)}), so no command can tell what follows:")
 
 
 def _ended_too(note: RetryNote, new: Run, run: Run) -> RetryNote:
@@ -153,7 +165,7 @@ def main() -> None:
         return  # the note names the run, whose job is looked for by whoever asks
     except HpckitError as error:
         note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
-    write_note(run.dir, note)
+    _note_down(run, note)
     _say(f"job {run.job_id}: {note.text}")
 
 

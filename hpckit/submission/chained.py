@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpckit.errors import CommandError
 from hpckit.failures import why_from_inside
+from hpckit.files import reason
 from hpckit.payload.task import GOES_ON
 from hpckit.ranks import own_failures
 from hpckit.slurm import control
@@ -87,7 +88,7 @@ class Link(Watched):
             if said and said.link == number:
                 return said
             if end := self._silent(number):
-                write_end(self.run_dir, end)
+                self._note_down(end)
                 return end
         return None
 
@@ -129,9 +130,16 @@ class Link(Watched):
             why=cause.text if cause else "",
         )
 
+    def _note_down(self, end: LinkEnd) -> None:
+        """Write down how a job ended; if that cannot be, who comes next judges without it."""
+        try:
+            write_end(self.run_dir, end)
+        except OSError as error:
+            self.say(f"cannot write into {self.run_dir} how a job ended: {reason(error)}")
+
     def _settle(self, end: LinkEnd) -> None:
         """Write down how this job ended; if all work is over, cancel the jobs after it."""
-        write_end(self.run_dir, end)
+        self._note_down(end)
         rest = self._rest()
         if end.outcome is Outcome.FAILED:
             so_none = f". {_count(rest)} would fail again, so none runs" if rest else ""

@@ -296,3 +296,13 @@ def test_an_old_note_says_nothing_of_the_log(cluster: Cluster) -> None:
     write_note(cluster.run.dir, RetryNote(text="x", run_id="a", job_id="1"))
     (cluster.run.dir / "job.out").write_text(SCANCEL)
     assert not called_off.is_called_off(cluster.run.dir)
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_the_log(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cluster.run.dir / "retry.json").mkdir()  # as on a full disk
+    cluster.submits_again()
+    said = capsys.readouterr().err
+    assert f"could not be submitted again: {cluster.run.dir} cannot be written: " in said
+    assert cluster.states == {"1001": "RUNNING"}

@@ -208,6 +208,15 @@ def test_a_job_that_is_done_cancels_those_after_it(
     )
 
 
+def test_a_job_that_cannot_write_down_its_end_is_over_and_cancels_those_after_it(
+    chain: Run, controller: Controller, monkeypatch, capfd
+) -> None:
+    (chain.dir / "chain.json").mkdir()  # cannot be written, as on a full disk
+    assert link(chain, 0, "pass", monkeypatch) == 0
+    assert controller.cancelled == ["13", "12"]
+    assert f"job 11 cannot write into {chain.dir} how a job ended: " in capfd.readouterr().err
+
+
 def test_a_job_that_was_told_of_its_end_leaves_the_rest_to_the_next(
     chain: Run, controller: Controller, monkeypatch, capfd
 ) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -131,3 +132,14 @@ def test_a_controller_that_does_not_end_is_named_in_place_of_a_traceback(
         deaf.kill()
         deaf.wait()
     assert controllers.LOCAL.take_back([tmp_path], Sent()) is None
+
+
+def test_a_run_that_cannot_be_told_in_its_folder_is_taken_back_by_a_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_local_state(tmp_path, local())
+    (tmp_path / ".cancel").symlink_to("nowhere")  # no link is followed: as on a full disk
+    with subprocess.Popen(["sleep", "60"]) as controller:
+        monkeypatch.setattr(controllers, "_CONTROLLERS", [controller])
+        assert controllers.LOCAL.take_back([tmp_path], Sent()) is None
+    assert controller.returncode == -signal.SIGTERM

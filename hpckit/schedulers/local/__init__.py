@@ -81,11 +81,15 @@ class Local(Scheduler):
         from hpckit.payload.children import wait_for
 
         del sent
+        controller = _CONTROLLERS[-1] if _CONTROLLERS else None
         for run_dir in run_dirs:
             state = read_local_state(run_dir)
             if state is not None and state.ended is None:
-                ask_cancel(run_dir)
-        controller = _CONTROLLERS[-1] if _CONTROLLERS else None
+                try:
+                    ask_cancel(run_dir)
+                except OSError:  # a full disk, say: its controller, our child, hears of it directly
+                    if controller is not None:
+                        controller.terminate()
         wait_for(controller, _ENDS_WITHIN_S)
         if controller is None or controller.poll() is not None:
             return None
