@@ -40,14 +40,21 @@ class OddTimes:
     first: str
 
     def text(self, consequence: str, *, newest: bool = False) -> str:
-        """Say so; `consequence` is what they are not: `drawn`. `newest`: no others were read."""
+        """Say so, in one piece; the words are those of `sentences`."""
+        return " ".join(self.sentences(consequence, newest=newest))
+
+    def sentences(self, consequence: str, *, newest: bool = False) -> tuple[str, str]:
+        """Say so, and what is right.
+
+        `consequence` is what the lines are not: `drawn`. `newest`: no others were read.
+        """
         one = self.count == 1
         lines = f"{self.count} of the newest lines" if newest else counted(self.count, "line")
         return (
             f'{lines} of metrics.jsonl {"has" if one else "have"} a "{TIME}" '
             f"that cannot be of the run ({'' if one else 'first '}{self.first}), so "
-            f'{"it is" if one else "they are"} not {consequence}. "{TIME}" must be seconds since '
-            "1970-01-01, as time.time() gives."
+            f"{'it is' if one else 'they are'} not {consequence}.",
+            f'"{TIME}" must be seconds since 1970-01-01, as time.time() gives.',
         )
 
 

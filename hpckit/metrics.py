@@ -186,7 +186,8 @@ def tail_rows(path: Path, *, most: int = _TAIL_BYTES) -> list[dict[str, Any]]:
         except DamagedFileError:
             continue
         if isinstance(row, dict):
-            rows.append(row | _counts_of(row))
+            row.update(_counts_of(row))
+            rows.append(row)
     return rows
 
 

@@ -49,12 +49,13 @@ def given(values: Mapping[str, str]) -> str:
     return f" ({text})" if text else ""
 
 
-def status_line(status: RunStatus, *, alone: bool = False) -> str:
-    """Return a run's state and what matters in it, on one line.
+def status_line(status: RunStatus) -> str:
+    """Return a run's state and what matters in it, on one line."""
+    return _line(status, given(status.run.parameters), _progress(status)[0])
 
-    `alone`: what a task of an array was given stands elsewhere.
-    """
-    parts = [f"{status.run.job_id} {status.state}{'' if alone else given(status.run.parameters)}"]
+
+def _line(status: RunStatus, parameters: str, progress: str) -> str:
+    parts = [f"{status.run.job_id} {status.state}{parameters}"]
     if status.elapsed_s is not None and not status.waiting:
         parts.append(format_seconds(status.elapsed_s))
     if status.never_started:
@@ -67,7 +68,7 @@ def status_line(status: RunStatus, *, alone: bool = False) -> str:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:
         parts.append(f"restarted {status.restarts}x")
-    if status.ranks and (progress := progress_text(status)):
+    if progress:
         parts.append(progress)
     if status.finished and status.exit_code:
         parts.append(status.exit_words)
@@ -114,29 +115,32 @@ def status_pages(found: Sequence[RunStatus], *, everything: bool) -> str:
 
 def progress_text(status: RunStatus) -> str | None:
     """Return how far a run is, by what it logs; None: it logs nothing."""
+    return _logged(status)[0] or None
+
+
+def _progress(status: RunStatus) -> tuple[str, list[str]]:
+    """Return the same, and notes; nothing before a rank has begun."""
+    return _logged(status) if status.ranks else ("", [])
+
+
+def _logged(status: RunStatus) -> tuple[str, list[str]]:
     try:
         found = status.progress()
     except DamagedRunError as error:
-        return f"damaged: {error}"
-    return found.text(over=status.finished) if found else None
-
-
-def _odd_times(status: RunStatus) -> list[str]:
-    """Say why what the run logs does not tell how long it will take."""
-    if not status.ranks:  # as `status_line`: none has begun
-        return []
-    try:
-        found = status.progress()
-    except DamagedRunError:  # as `progress_text` says
-        return []
-    return [found.odd_times.text("timed", newest=True)] if found and found.odd_times else []
+        return f"damaged: {error}", []
+    if found is None:
+        return "", []
+    odd = found.odd_times
+    notes = [odd.text("timed", newest=True)] if odd else []
+    return found.text(over=status.finished), notes
 
 
 def status_page(status: RunStatus) -> str:
     """Return what `hpckit status` shows of one run."""
     plan = status.run.record["plan"]
+    progress, of_progress = _progress(status)
     lines = [
-        status_line(status, alone=True),
+        _line(status, "", progress),  # what a task of an array was given stands below
         *_task(status),
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
@@ -151,7 +155,7 @@ def status_page(status: RunStatus) -> str:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
     lines += [f"  {'before':<8} {row.text}" for row in status.earlier()]
     lines += [f"  {word:<8} {text}" for word, text in status.why()]
-    lines += [f"  note     {text}" for text in (*status.notes, *_odd_times(status))]
+    lines += [f"  note     {text}" for text in (*status.notes, *of_progress)]
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
         lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} more files")

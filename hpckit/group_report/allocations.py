@@ -12,7 +12,7 @@ from functools import cache
 from hpckit.errors import CommandError, RequestError
 from hpckit.shell import Completed
 from hpckit.slurm.client import ask, id_lists, is_answer, refusal
-from hpckit.slurm.resized import goes_on
+from hpckit.slurm.resized import goes_on, left_of
 from hpckit.slurm.rows import (
     COLUMN,
     count_gpus,
@@ -97,6 +97,11 @@ class Allocation:
         else:
             return 1.0
         return max(whole - self.suspended_s, 0.0) / whole if whole > 0 else 1.0
+
+    @property
+    def attempt_start(self) -> float:
+        """When its attempt began: before it, where this is a part that follows another one."""
+        return self.start if self.first_start is None else self.first_start
 
     @property
     def held_s(self) -> float:
@@ -201,9 +206,7 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
         first_start, elapsed_s = None, parse_count(row["ElapsedRaw"])
         if not lost and submit is not None and goes_on(submit, start):
             first_start, start = start, submit
-            elapsed_s = (
-                None if elapsed_s is None else max(elapsed_s - round(start - first_start), 0)
-            )
+            elapsed_s = left_of(elapsed_s, first_start, start)
         waited = not lost and first_start is None
         possible = parse_moment(row["Eligible"]) or submit if waited else None
         limit_min = parse_count(row["TimelimitRaw"])

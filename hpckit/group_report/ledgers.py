@@ -113,9 +113,7 @@ def _same_attempt(entry: Entry, rows: Iterable[Allocation]) -> Allocation | None
 
 
 def _earliest(row: Allocation) -> float:
-    if row.first_start is not None:
-        return row.first_start
-    return row.submit if row.start_lost and row.submit is not None else row.start
+    return row.submit if row.start_lost and row.submit is not None else row.attempt_start
 
 
 def _parts(row: Allocation, rows: Iterable[Allocation]) -> Iterator[Allocation]:

@@ -141,8 +141,7 @@ def _attempt(document: Mapping[str, Any], row: Allocation) -> Mapping[str, Any]:
         return {}
     gap, at = min(known)
     ended = row.start if row.end is None else row.end
-    begun = row.start if row.first_start is None else row.first_start
-    return rows[at] if gap <= max(_BEFORE_S, ended - begun) else {}
+    return rows[at] if gap <= max(_BEFORE_S, ended - row.attempt_start) else {}
 
 
 def _is_of_more(elapsed_s: float | None, row: Allocation) -> bool:

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hpckit.group_report.allocations import Allocation
+from hpckit.slurm.resized import changes_at
 from hpckit.slurm.states import JobState
-
-# The one ends when the other counts as submitted.
-_APART_S = 2.0
 
 
 def joined(rows: Sequence[Allocation]) -> list[Allocation]:
@@ -36,20 +34,12 @@ def _chains(rows: Sequence[tuple[int, Allocation]]) -> Iterator[list[tuple[int, 
     """Yield the rows of each attempt, oldest first."""
     chain: list[tuple[int, Allocation]] = []
     for pair in rows:
-        if chain and not _follows(pair[1], chain[-1][1]):
+        before = chain[-1][1] if chain else None
+        if before and not changes_at(before.state, before.end, pair[1].submit):
             yield chain
             chain = []
         chain.append(pair)
     yield chain
-
-
-def _follows(row: Allocation, before: Allocation) -> bool:
-    return (
-        before.state is JobState.RESIZING
-        and before.end is not None
-        and row.submit is not None
-        and abs(row.submit - before.end) <= _APART_S
-    )
 
 
 def _parts(chain: Sequence[Allocation]) -> Iterator[Allocation]:
@@ -58,7 +48,7 @@ def _parts(chain: Sequence[Allocation]) -> Iterator[Allocation]:
     if len(chain) == 1 and first.first_start is None and first.state is not JobState.RESIZING:
         yield first
         return
-    begun = first.start if first.first_start is None else first.first_start
+    begun = first.attempt_start
     spent = first.start - begun  # of the limit, by parts that are not among these rows
     for row in chain:
         # Nobody asked for more than a part held before it changed; the last has what is left.

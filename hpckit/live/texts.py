@@ -166,8 +166,8 @@ def about(line: Line) -> list[str]:
         head += f", expected start {clock(job.expected_start)}"
     why = job.why or (job.progress.text(over=job.over) if job.progress else "")
     odd = job.progress.odd_times if job.progress else None
-    wrong, _, right = odd.text("timed", newest=True).rpartition(". ") if odd else ("", "", "")
-    rows = (head, why, *([f"{wrong}.", right] if odd else ()), job.folder)
+    said = odd.sentences("timed", newest=True) if odd else ()
+    rows = (head, why, *said, job.folder)
     return [in_line(row) for row in rows]
 
 

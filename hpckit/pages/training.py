@@ -140,11 +140,11 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
     return float(value) if _is_number(value) and not _is_beyond(value) else None
 
 
-def _is_number(value: Any) -> TypeGuard[int | float]:  # noqa: ANN401
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_beyond(value: Any) -> bool:  # noqa: ANN401
+def _is_beyond(value: object) -> bool:
     # Compared as it is: a whole number in JSON may be too long for a float.
     return _is_number(value) and not -_MOST <= value <= _MOST
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from hpckit.report.job_samples import is_its_host, read_file
-from hpckit.slurm.states import JobState
+from hpckit.slurm.resized import changes_at
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.pieces import piece
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import SourceNote
-
-# One part ends when the next begins; Slurm's moments are whole seconds.
-_APART_S = 2.0
 
 
 def cut_at_changes(
@@ -29,9 +26,7 @@ def cut_at_changes(
     A counter's value at the change is needed: such files are read again, with every value.
     """
     changes = [
-        pair
-        for pair in pairwise(spans)
-        if pair[0].state == JobState.RESIZING and abs(pair[1].start - pair[0].end) <= _APART_S
+        pair for pair in pairwise(spans) if changes_at(pair[0].state, pair[0].end, pair[1].start)
     ]
     return [part for file in files for part in _parts(file, changes, notes, drawn=drawn)]
 

@@ -7,8 +7,13 @@ and so its elapsed time is from there (22.05; `_setup_job_start_msg` of the plug
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from hpckit.slurm.states import JobRecord, JobState
+
+Seconds = TypeVar("Seconds", int, float)
+# The one row ends when the next begins; Slurm's moments are whole seconds.
+_APART_S = 2.0
 
 
 def goes_on(submit: float | None, start: float | None) -> bool:
@@ -16,13 +21,24 @@ def goes_on(submit: float | None, start: float | None) -> bool:
     return submit is not None and start is not None and start < submit
 
 
+def changes_at(state: str | None, end: float | None, following: float | None) -> bool:
+    """Say whether a part with this state and end is followed by one that began at a moment."""
+    if state != JobState.RESIZING or end is None or following is None:
+        return False
+    return abs(following - end) <= _APART_S
+
+
+def left_of(elapsed_s: Seconds | None, start: float, change: float) -> Seconds | None:
+    """Return what is left of a row's elapsed time, which is from `start`, after the change."""
+    return None if elapsed_s is None else max(elapsed_s - round(change - start), 0)
+
+
 def own_times(record: JobRecord) -> JobRecord:
     """Return a row with the start and the elapsed time of its own size."""
-    submit, start, elapsed_s = record.submit_time, record.start_time, record.elapsed_s
+    submit, start = record.submit_time, record.start_time
     if submit is None or start is None or not goes_on(submit, start):
         return record
-    left_s = None if elapsed_s is None else max(elapsed_s - round(submit - start), 0)
-    return replace(record, start_time=submit, elapsed_s=left_s)
+    return replace(record, start_time=submit, elapsed_s=left_of(record.elapsed_s, start, submit))
 
 
 def places(records: Iterable[JobRecord]) -> list[int]:
