@@ -1,6 +1,7 @@
 """The failed tasks of an array, and the request that submits them again as an array of these."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hpckit.option_words import array_values, joined_values
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec
 from hpckit.submission.after import read_after
-from hpckit.submission.resubmitted import resubmitted_as, same_work
+from hpckit.submission.resubmitted import one_at_a_time, resubmitted_as, same_work
 from hpckit.submission.retry import retry_after
 from hpckit.submission.status import RunStatus
 from hpckit.text import counted, listed, settings_text
@@ -97,6 +98,15 @@ class FailedTasks:
 
     def _is_good(self, row: RunStatus) -> bool:
         return self.last(row).good
+
+
+def one_array_at_a_time(runs: Sequence[Run]) -> AbstractContextManager[None]:
+    """Let one command or program at a time look which tasks of an array failed, and submit them.
+
+    Raises:
+        OutsideError: another is at it, and does not come to its end.
+    """
+    return one_at_a_time(runs[0]._folder) if runs else nullcontext()
 
 
 def failed_tasks(runs: Sequence[Run], word: str | None = None) -> FailedTasks:

@@ -204,15 +204,17 @@ def resubmit_failed(
         RequestError: none failed, they are not one array, or the request is wrong. OutsideError:
             Slurm refuses or does not answer.
     """
-    from hpckit.api.failed_tasks import failed_tasks  # noqa: PLC0415  # most submit no such array
+    # Most submit no such array.
+    from hpckit.api.failed_tasks import failed_tasks, one_array_at_a_time  # noqa: PLC0415
 
-    found = failed_tasks(tasks)
-    again = _again(
-        tasks[0], runs, unset, changes,
-        right_size=right_size, same_code=same_code, failed=found.numbers,
-    )  # fmt: skip
-    _log_again(again, again.what, found.lines)
-    sent = send(again.submission)
+    with one_array_at_a_time(tasks):
+        found = failed_tasks(tasks)
+        again = _again(
+            tasks[0], runs, unset, changes,
+            right_size=right_size, same_code=same_code, failed=found.numbers,
+        )  # fmt: skip
+        _log_again(again, again.what, found.lines)
+        sent = send(again.submission)
     return sent.wait() if wait else sent
 
 

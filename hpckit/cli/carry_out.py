@@ -1,6 +1,6 @@
 """From a submission to a job: send it, say so, and stay with it to its end if asked to."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -30,8 +30,11 @@ def carry_out(
     follow: bool,
     json: bool,
     more: Mapping[str, Any] | None = None,
+    sent: Callable[[], object] = lambda: None,
 ) -> "RunList":
     """Submit, say so, and wait if asked to; `more` is for the document. Return the runs.
+
+    `sent` is called as soon as it is submitted.
 
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
@@ -43,6 +46,7 @@ def carry_out(
     else:
         found = send(submission, tell=note)
         say_job(submission)
+    sent()
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:

@@ -1,6 +1,7 @@
 """`hpckit resubmit JOBID [OPTIONS]`: the same request again, saying what differs since."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.api import slow_answers_told
-from hpckit.api.failed_tasks import FailedTasks, failed_tasks
+from hpckit.api.failed_tasks import FailedTasks, failed_tasks, one_array_at_a_time
 from hpckit.api.lookup import believed, runs_called, runs_folder
 from hpckit.api.options import spec_values
 from hpckit.api.resubmit import Again, asked_again
@@ -80,41 +81,49 @@ def resubmit(
     The code is what the project holds now; what differs from the recorded run is said.
     """
     root = settled_root(runs, (job_id,))
-    tasks = _failed(job_id, root) if failed else None
-    old = believed(job_id, root)
-    root = runs_folder(runs) if runs or not old.mine else old.dir.parent
-    with slow_answers_told(say_note):
-        again = asked_again(
-            old,
-            spec_values(typed),
-            root,
-            alone=job_id in old.names,
-            unset=unset or (),
-            right_size=right_size,
-            same_code=same_code,
-            preview=dry_run,
-            failed=tasks.numbers if tasks else (),
-            tell=say_note,
-        )
-    _say_all(again, tasks, right_size=right_size)
-    more = {**(_sizes(again) if right_size else {}), **(tasks.document() if tasks else {})}
-    if dry_run:
-        show_script(again.submission, json=json, more=more)
-    elif check:
-        answer = again.check()
-        say_job_notes(again.submission)
-        say_check(again.submission.place.run_id, answer, json=json)
-    else:
-        carry_out(again.submission, wait=wait, follow=follow, json=json, more=more)
+    with ExitStack() as held:  # until the new job is submitted
+        tasks = _failed(job_id, root, None if dry_run else held) if failed else None
+        old = believed(job_id, root)
+        root = runs_folder(runs) if runs or not old.mine else old.dir.parent
+        with slow_answers_told(say_note):
+            again = asked_again(
+                old,
+                spec_values(typed),
+                root,
+                alone=job_id in old.names,
+                unset=unset or (),
+                right_size=right_size,
+                same_code=same_code,
+                preview=dry_run,
+                failed=tasks.numbers if tasks else (),
+                tell=say_note,
+            )
+        _say_all(again, tasks, right_size=right_size)
+        more = {**(_sizes(again) if right_size else {}), **(tasks.document() if tasks else {})}
+        if dry_run:
+            show_script(again.submission, json=json, more=more)
+        elif check:
+            answer = again.check()
+            say_job_notes(again.submission)
+            say_check(again.submission.place.run_id, answer, json=json)
+        else:
+            carry_out(
+                again.submission, wait=wait, follow=follow, json=json, more=more, sent=held.close
+            )
 
 
-def _failed(word: str, root: Path) -> FailedTasks:
-    """Return an array's failed tasks; say which tasks cannot be read."""
+def _failed(word: str, root: Path, held: ExitStack | None) -> FailedTasks:
+    """Return an array's failed tasks; say which tasks cannot be read.
+
+    While `held` is open, no other command submits them.
+    """
     found, errors = runs_called([word], root, believed=True)
     for error in errors if found else ():
         say_note(f"left alone: {error}")
     if not found:
         raise_last(errors)
+    if held:
+        held.enter_context(one_array_at_a_time(found))
     with slow_answers_told(say_note):
         return failed_tasks(found, word)
 

@@ -4,11 +4,13 @@ The record of the new run says it, and so does a note in the folder of the old o
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpckit.errors import HpckitError
+from hpckit.errors import HpckitError, OutsideError
+from hpckit.file_locks import locked
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
 from hpckit.run_files import write_json
@@ -19,6 +21,10 @@ from hpckit.values import Word, rebuild
 _MOST_BYTES = 1 << 16
 # So many of the newest runs in a run's place are remembered.
 _MOST = 20
+# Held by the command that submits an array's failed tasks again, in the folder of its first task.
+_LOCK = "resubmit.lock"
+# A submission takes seconds; one to a Slurm that hardly answers, a minute.
+_PATIENCE_S = 120.0
 
 
 @frozen(kw_only=True)
@@ -53,6 +59,35 @@ def replaced_by(run: Run, *, alone: bool, failed: Sequence[int]) -> tuple[Resubm
         names = [(f"{array}_{number}", f"{run.whole}_{number}") for number in numbers]
     folder = run.dir.parent
     return tuple(ResubmitOf(of=of, job_id=job, dir=str(folder / of)) for of, job in names)
+
+
+@contextmanager
+def one_at_a_time(run: Run) -> Iterator[None]:
+    """Keep other commands from submitting failed tasks of an array again, or wait until they have.
+
+    What they submitted is seen afterwards. A killed command holds no lock (flock(2)). In a folder
+    of another user, or one that cannot be written, there is none: no note can be made there either.
+
+    Args:
+        run: any task of the array.
+
+    Raises:
+        OutsideError: another command is at it, and does not come to its end.
+    """
+    with ExitStack() as stack:
+        held: bool | None = None
+        if run.mine:
+            first = run.dir.with_name(f"{run.run_id.rpartition('_')[0]}_0")
+            folder = first if first.is_dir() else run.dir
+            with suppress(OSError, DamagedFileError):
+                lock = locked(folder / _LOCK, shared=False, patience_s=_PATIENCE_S)
+                held = stack.enter_context(lock)
+        if held is False:
+            raise OutsideError(
+                f"Another command is submitting failed tasks of array {run.whole} again, and has "
+                f"not come to its end in {_PATIENCE_S:.0f} s: try again later."
+            )
+        yield
 
 
 def write_notes(runs: Sequence[Run], tell: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """An array of which some tasks fail, run, wait and were never started; its failed tasks again."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -114,6 +115,23 @@ def never_started(desk: Desk, job_id: str) -> None:
         return {text.splitlines()[0] for text in said} == {f"{alone} CANCELLED: never started"}
 
     assert eventually(alike)
+
+
+def test_two_at_one_moment_submit_them_once(desk: Desk) -> None:
+    (desk.work / "t.py").write_text(PROGRAM)
+    ids = tasks_of(desk.submit("serial", "t.py", *CPU, "--array", "kind=fail,ok"))
+    array = ids[0].partition("_")[0]
+    desk.until(ids[0], "FAILED")
+    desk.until(ids[1], "COMPLETED")
+    again = ("resubmit", array, "--failed", "--sbatch", "hold", "--json")
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(desk.call, *again, expect=None) for _ in range(2)]
+    second, first = sorted((call.result() for call in calls), key=lambda said: -said.status)
+    (new,) = tasks_of(first.json)
+    desk.submitted.append(new)
+    assert (first.status, second.status) == (0, 2)
+    assert f"no failed task to submit again: 1 COMPLETED, 1 PENDING ({new})" in second.err
+    assert desk.status(ids[0])["resubmitted_as"] == new
 
 
 def test_an_array_without_failed_tasks_is_refused(desk: Desk) -> None:

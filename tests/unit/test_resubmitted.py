@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from hpckit.cli.view import status_page
+from hpckit.errors import OutsideError
 from hpckit.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
 from hpckit.submission.resubmitted import (
     before_and_after,
+    one_at_a_time,
     replaced_by,
     resubmitted_as,
     same_work,
@@ -134,3 +136,32 @@ def test_whose_place_a_new_run_takes(tmp_path: Path) -> None:
         {"of": "sweep-1_2", "job_id": "20_2", "dir": f"{folder}/sweep-1_2"},
         {"of": "sweep-1_5", "job_id": "20_5", "dir": f"{folder}/sweep-1_5"},
     )
+
+
+def test_one_command_at_a_time_submits_failed_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [make_run(tmp_path, f"new_{number}", job_id=f"20_{number}") for number in range(2)]
+    monkeypatch.setattr("hpckit.submission.resubmitted._PATIENCE_S", 0.0)
+    said = "Another command is submitting failed tasks of array 20 again"
+    with one_at_a_time(tasks[1]), pytest.raises(OutsideError, match=said):
+        one_at_a_time(tasks[0]).__enter__()  # whichever task each looks at
+    for task in tasks:  # what is left of a command that is over keeps nobody out
+        with one_at_a_time(task):
+            pass
+    shutil.rmtree(tasks[0].dir)
+    with one_at_a_time(tasks[1]):
+        pass
+
+
+def test_who_can_write_no_note_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_run(tmp_path, "new_0", job_id="20_0")
+    with monkeypatch.context() as others:
+        others.setattr(Run, "mine", False)
+        with one_at_a_time(task), one_at_a_time(task):
+            assert not (task.dir / "resubmit.lock").exists()
+    (task.dir / "resubmit.lock").mkdir()
+    with one_at_a_time(task), one_at_a_time(task):
+        pass
