@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from hpckit.frozen import frozen
 from hpckit.ranks import attempt_times
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
+from hpckit.report.attempt_spans import filled, lost_rows, spans
 from hpckit.report.changed_sizes import cut_at_changes
-from hpckit.report.identity import KnownJob, filled, identify, is_running, lost_rows, spans
+from hpckit.report.identity import identify
 from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
+from hpckit.report.known_job import KnownJob
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
 from hpckit.runs import Run
-from hpckit.slurm.states import JobState, is_finished
+from hpckit.slurm.states import JobState, is_finished, is_running
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import RANKED, merge
