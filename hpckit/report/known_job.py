@@ -88,3 +88,38 @@ def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
     if not late and not (lost and status.elapsed_s):
         return record
     return own_times(replace(record, start_time=status.start_time, elapsed_s=status.elapsed_s))
+
+
+def of_step(known: KnownJob, step: str | None) -> KnownJob:
+    """Leave only one step's usage, if one was asked for: of attempts that came to have it."""
+    if step is None:
+        return known
+    had = [usage for usage in known.attempts if any(row.step == step for row in usage.steps)]
+    attempts = had or known.attempts
+    return replace(known, attempts=tuple(_one_step(usage, step) for usage in attempts))
+
+
+def _one_step(usage: JobUsage, name: str) -> JobUsage:
+    step = next((row for row in usage.steps if row.step == name), None)
+    if step is None:
+        return replace(usage, steps=(), total_cpu_s=None, admin_comment=None)
+    record = replace(
+        usage.record,
+        elapsed_s=usage.record.elapsed_s if step.elapsed_s is None else step.elapsed_s,
+        start_time=step.start_time or usage.record.start_time,
+        end_time=step.end_time or usage.record.end_time,
+        nodes=step.hosts or usage.record.nodes,
+    )
+    nodes = len(step.hosts or ()) or usage.alloc_nodes
+    limit = usage.memory_limit_bytes_per_node
+    return replace(
+        usage,
+        record=record,
+        steps=(step,),
+        total_cpu_s=None,
+        admin_comment=None,
+        alloc_nodes=nodes,
+        memory_limit_bytes=limit * nodes if limit and nodes else usage.memory_limit_bytes,
+        alloc_cpus=step.cpus or usage.alloc_cpus,
+        alloc_gpus=usage.alloc_gpus if step.gpus is None else step.gpus,
+    )
