@@ -12,7 +12,7 @@ from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.attempt_spans import lost_rows, spans
 from hpckit.report.changed_sizes import cut_at_changes
 from hpckit.report.identity import identify
-from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
+from hpckit.report.job_samples import Matched, cut_to_attempts, match, read_folders, samples_folders
 from hpckit.report.known_job import KnownJob, of_step
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
@@ -90,12 +90,8 @@ def gather_one(
     """
     now = time.time()
     known = of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
-    read, notes = read_folders(samples_folders(known, samples), target.step, drawn=bool(points))
-    attempts = spans(known, now)
-    read = cut_at_changes(read, attempts, notes, drawn=bool(points))
-    matched = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
-    held = matched.spans
-    files = cut_to_attempts(matched.files, held, notes, drawn=bool(points))
+    matched = _matched(target, known, samples, now, drawn=bool(points))
+    files, held = matched.files, matched.spans
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
@@ -108,7 +104,6 @@ def gather_one(
             *node_notes(known),
             *state_notes(known),
             *rank_notes(known, held, sampled=bool(files)),
-            *notes,
             *matched.notes,
             *suspended_notes(held),
             *lost_notes(known, held),
@@ -134,6 +129,18 @@ def gather_one(
         spans=held,
         curves=_curves(drawn, held, points),
     )
+
+
+def _matched(
+    target: Target, known: KnownJob, samples: Path | None, now: float, *, drawn: bool
+) -> Matched:
+    """Return a job's samples with the attempts they are of, and notes on what cannot be used."""
+    read, notes = read_folders(samples_folders(known, samples), target.step, drawn=drawn)
+    attempts = spans(known, now)
+    read = cut_at_changes(read, attempts, notes, drawn=drawn)
+    found = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
+    files = cut_to_attempts(found.files, found.spans, notes, drawn=drawn)
+    return replace(found, files=files, notes=(*notes, *found.notes))
 
 
 def _curves(
