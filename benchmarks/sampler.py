@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hpckit.stats.samples.reading import Damage, read_records  # noqa: E402
+from hpckit.stats.samples.lines import Damage  # noqa: E402
+from hpckit.stats.samples.reading import read_records  # noqa: E402
 from hpckit.stats.samples.records import Header, Sample, samples_files  # noqa: E402
 from tests.stats.stub.script import Stub, busy  # noqa: E402
 

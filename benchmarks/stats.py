@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hpckit.stats.samples.encoding import encoder  # noqa: E402
-from hpckit.stats.samples.reading import Damage, read_records  # noqa: E402
+from hpckit.stats.samples.lines import Damage  # noqa: E402
+from hpckit.stats.samples.reading import read_records  # noqa: E402
 from hpckit.stats.samples.records import (  # noqa: E402
     End,
     GpuInfo,

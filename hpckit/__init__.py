@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         doctor_stats,
     )
     from hpckit.api.free import Free, FreePart, free
+    from hpckit.api.job_stats import JobStats, StatsList
     from hpckit.api.jupyter import start_jupyter
     from hpckit.api.lookup import find, runs
     from hpckit.api.rebuild import rebuild_index
@@ -46,14 +47,7 @@ if TYPE_CHECKING:
     from hpckit.api.sample import sample
     from hpckit.api.scale import ScalingReport, Study, scale, study
     from hpckit.api.sites import Detected, Site, detect_cluster, init, site, site_page, sites
-    from hpckit.api.stats import (
-        JobStats,
-        StatsList,
-        explain_advice,
-        grafana_dashboard,
-        stats,
-        stats_schema,
-    )
+    from hpckit.api.stats import explain_advice, grafana_dashboard, stats, stats_schema
     from hpckit.api.submit import check, script, submit
     from hpckit.api.templates import (
         Linted,
@@ -198,6 +192,7 @@ if not TYPE_CHECKING:
             *("doctor_notify", "doctor_stats"),
         ),
         "hpckit.api.free": ("Free", "FreePart", "free"),
+        "hpckit.api.job_stats": ("JobStats", "StatsList"),
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.rebuild": ("rebuild_index",),
         "hpckit.api.report": ("report", "report_schema"),
@@ -209,10 +204,7 @@ if not TYPE_CHECKING:
             *("Detected", "Site", "detect_cluster", "init"),
             *("site", "site_page", "sites"),
         ),
-        "hpckit.api.stats": (
-            *("JobStats", "StatsList", "explain_advice"),
-            *("grafana_dashboard", "stats", "stats_schema"),
-        ),
+        "hpckit.api.stats": ("explain_advice", "grafana_dashboard", "stats", "stats_schema"),
         "hpckit.api.submit": ("check", "script", "submit"),
         "hpckit.api.templates": (
             *("Linted", "Template", "file_schema", "lint"),

@@ -20,8 +20,8 @@ from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.runs import RECORD, DamagedRun, Run
 from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard
-from hpckit.submission.kept_code import drop_unneeded
 from hpckit.submission.leftovers import Leftover, cached, leftovers, unneeded_code
+from hpckit.submission.needed_code import drop_unneeded
 from hpckit.text import parse_bytes, parse_past
 
 # A plan that somebody has thought about is made again before anything is removed.

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpckit.api.stats import JobStats, stats_of_runs
+from hpckit.api.job_stats import JobStats
+from hpckit.api.stats import stats_of_runs
 from hpckit.causes import Kind
 from hpckit.errors import CommandError
 from hpckit.failures import why

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from hpckit.api.code import RunCode
+    from hpckit.api.job_stats import JobStats, StatsList
     from hpckit.api.options import Options
     from hpckit.api.resubmit import Again
-    from hpckit.api.stats import JobStats, StatsList
     from hpckit.metrics import Progress
     from hpckit.ranks import RankRecord
     from hpckit.submission.status import RunStatus

@@ -22,9 +22,10 @@ from hpckit.logged_times import lifetime, without_odd_times
 from hpckit.paths import typed_path
 from hpckit.run_record import StudyPart
 from hpckit.runs import Run as RunFolder
+from hpckit.scaling.document import as_csv, document
 from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
 from hpckit.scaling.timing import Timing, timing_of
-from hpckit.scaling.writing import as_csv, document, text
+from hpckit.scaling.writing import text
 from hpckit.submission.status import RunStatus
 from hpckit.values import Seconds
 

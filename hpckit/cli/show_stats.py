@@ -5,7 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpckit.api.stats import StatsList, stats_asked
+from hpckit.api.job_stats import StatsList
+from hpckit.api.stats import stats_asked
 from hpckit.beside import allow
 from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_page, show_text
 from hpckit.errors import HpckitError, RequestError

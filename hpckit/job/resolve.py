@@ -7,7 +7,7 @@ from hpckit.documents import Scalar
 from hpckit.environments import Environment
 from hpckit.errors import RequestError
 from hpckit.job import Job, appended
-from hpckit.job.checks import check_job
+from hpckit.job.checks import check_job, refuse_contradictions
 from hpckit.job.program import KeptFiles, Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
 from hpckit.option_words import merge_sbatch
@@ -52,65 +52,12 @@ def resolve(
     partition = rows[0] if len(rows) == 1 else None
     own = scheduler or usual_scheduler(one_machine=machine is not None)
     job = _worked_out(spec, site, workload, partition, own, machine, python, kept)
-    _refuse_chain(spec, own)
-    _refuse_retry(job, spec.retries)
+    refuse_contradictions(job, spec)
     job = replace(job, notes=(*notes, *job.notes, *job.program.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, limits)
     return job
-
-
-def _refuse_chain(spec: JobSpec, scheduler: Scheduler) -> None:
-    """Refuse what cannot go together with `--chain`."""
-    if not spec.chain:
-        return
-    if spec.array:
-        raise RequestError(
-            f"--chain {spec.chain} is for one job, not for an --array, whose tasks end at "
-            "different times. Submit each value by itself, or use --max-requeues."
-        )
-    if spec.max_requeues:
-        raise RequestError(
-            f"--chain {spec.chain} and --max-requeues {spec.max_requeues} both let the job go on "
-            "after a time limit or a preemption. Give --max-requeues where the cluster allows "
-            "requeues, else --chain."
-        )
-    if not scheduler.chains:
-        raise RequestError(
-            f"--chain {spec.chain} is for Slurm, and this run is for executor {scheduler.name!r}: "
-            "leave --chain out (hpckit resubmit: --unset chain)."
-        )
-
-
-def _refuse_retry(job: Job, retries: int) -> None:
-    """Refuse what cannot go together with `--retry`."""
-    rules = ",".join(job.retry)
-    if not rules:
-        if retries > 1:
-            raise RequestError(
-                f"--retries {retries} says how often --retry may act. Give --retry, as in --retry "
-                "oom:mem*2, or leave --retries out (hpckit resubmit: --unset retries)."
-            )
-        return
-    if job.chain:
-        raise RequestError(
-            f"--retry {rules} and --chain {job.chain} cannot be combined: each job of a chain has "
-            "the same size. Give one of the two."
-        )
-    if not job.scheduler.chains:
-        raise RequestError(
-            f"--retry {rules} is for Slurm, and this run is for executor {job.scheduler.name!r}: "
-            "leave --retry out (hpckit resubmit: --unset retry)."
-        )
-    given = [*job.site.sbatch_args, *job.sbatch]
-    keys = [word.removeprefix("--").partition("=")[0] for word in given]
-    tied = next((key for key in keys if key in ("mem-per-cpu", "mem-per-gpu", "mem")), None)
-    if tied and ":mem" in rules:
-        raise RequestError(
-            f"--retry {rules} changes the memory per node, which --{tied} decides here. Give "
-            f"--mem-gb in place of --{tied}."
-        )
 
 
 def _worked_out(

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, pairs, section, table
 from hpckit.pages.frame import page
+from hpckit.scaling.document import document, is_certain, rounded
 from hpckit.scaling.intervals import Estimate
 from hpckit.scaling.picture import law_points, law_time
 from hpckit.scaling.study import Scaling, SizeFigures
@@ -15,12 +16,9 @@ from hpckit.scaling.timing import Source
 from hpckit.scaling.writing import (
     PART_NAMES,
     TIMED,
-    document,
     findings,
-    is_certain,
     outcomes_table,
     remarks,
-    rounded,
     size_texts,
     title,
 )

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from hpckit.failures import error_report
 from hpckit.files import DamagedFileError, read_text
 from hpckit.pages.elements import Content, e, pairs, section, table
-from hpckit.report.identity import KnownJob
+from hpckit.report.known_job import KnownJob
 from hpckit.runs import Run
 
 _SCRIPT = "job.sh"

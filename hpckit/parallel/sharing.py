@@ -15,6 +15,11 @@ from torch.utils.data.distributed import DistributedSampler
 Item = TypeVar("Item")
 
 
+def has_samples(leaf: object) -> bool:
+    """Say whether a part of a batch is a tensor with an axis of samples, its first."""
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0
+
+
 def part_sizes(total: int, parts: int) -> list[int]:
     """Return the sizes of the parts: each of the first is the ceiling, the last takes the rest."""
     if parts < 1:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 
 from hpckit.parallel.mirrored.per_replica import Tree, map_tree
-from hpckit.parallel.sharing import part_sizes
+from hpckit.parallel.sharing import has_samples, part_sizes
 
 # The samples from the first number up to, and without, the second.
 Span = tuple[int, int]
@@ -60,7 +60,7 @@ def lengths(tree: Tree) -> list[int]:
     found: list[int] = []
 
     def note(leaf: Tree) -> Tree:
-        if _has_samples(leaf):
+        if has_samples(leaf):
             found.append(len(leaf))
         return leaf
 
@@ -88,7 +88,7 @@ def cut(tree: Tree, span: Span, device: torch.device) -> Tree:
     """Return some samples on a device. Values without a sample axis are the same in every part."""
 
     def part(leaf: Tree) -> Tree:
-        if _has_samples(leaf):
+        if has_samples(leaf):
             leaf = leaf[slice(*span)]
         if isinstance(leaf, torch.Tensor):
             leaf = leaf.to(device, non_blocking=leaf.is_pinned())
@@ -224,7 +224,3 @@ def _near(size: int, divisor: int) -> str:
     """Return the multiples of a divisor next to a size, in words."""
     below = size - size % divisor
     return f"{below} or {below + divisor}" if below else str(divisor)
-
-
-def _has_samples(leaf: Tree) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0

@@ -19,7 +19,7 @@ from hpckit.paths import is_mine_alone
 from hpckit.rank_variables import restart_count
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
-from hpckit.report.identity import KnownJob
+from hpckit.report.known_job import KnownJob
 from hpckit.report.node_faults import learn_at_end
 from hpckit.report.targets import Target
 from hpckit.run_files import SUMMARY, write_json

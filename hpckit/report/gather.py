@@ -9,23 +9,31 @@ from typing import TYPE_CHECKING
 from hpckit.frozen import frozen
 from hpckit.ranks import attempt_times
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
+from hpckit.report.attempt_spans import lost_rows, spans
 from hpckit.report.changed_sizes import cut_at_changes
-from hpckit.report.identity import KnownJob, filled, identify, is_running, lost_rows, spans
-from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
+from hpckit.report.identity import identify
+from hpckit.report.job_samples import Matched, cut_to_attempts, match, read_folders, samples_folders
+from hpckit.report.known_job import KnownJob, of_step
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
+from hpckit.report.source_notes import (
+    lost_notes,
+    missing_notes,
+    rank_notes,
+    state_notes,
+    suspended_notes,
+)
 from hpckit.report.targets import Target
-from hpckit.report.terminal import duration
 from hpckit.runs import Run
-from hpckit.slurm.states import JobState, is_finished
+from hpckit.slurm.states import JobState, is_running
 from hpckit.slurm.usage import running_steps
-from hpckit.slurm.usage_rows import JobUsage, StepUsage
+from hpckit.slurm.usage_rows import StepUsage
 from hpckit.stats.merge import RANKED, merge
 from hpckit.stats.samples.collecting import uncollected
 from hpckit.stats.samples.columns import Columns, SampleFile
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
+from hpckit.stats.summary.figures import Attempt, JobUse
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
 
@@ -81,13 +89,9 @@ def gather_one(
     `monitoring` None: the site's is not asked, as at the end of a job, on a node.
     """
     now = time.time()
-    known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
-    read, notes = read_folders(samples_folders(known, samples), target.step, drawn=bool(points))
-    attempts = spans(known, now)
-    read = cut_at_changes(read, attempts, notes, drawn=bool(points))
-    matched = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
-    held = matched.spans
-    files = cut_to_attempts(matched.files, held, notes, drawn=bool(points))
+    known = of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
+    matched = _matched(target, known, samples, now, drawn=bool(points))
+    files, held = matched.files, matched.spans
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
@@ -98,14 +102,13 @@ def gather_one(
         notes=(
             *target.notes,
             *node_notes(known),
-            *_old_state(known),
-            *_by_ranks(known, held, sampled=bool(files)),
-            *notes,
+            *state_notes(known),
+            *rank_notes(known, held, sampled=bool(files)),
             *matched.notes,
-            *_suspended(held),
-            *_lost(known, held),
+            *suspended_notes(held),
+            *lost_notes(known, held),
             *slurm_notes(known.attempts),
-            *_missing_notes(known, files, started=(job.start, job.elapsed_s) != (None, None)),
+            *missing_notes(known, files, started=(job.start, job.elapsed_s) != (None, None)),
         ),
     )
     answers = list(slurm_answers(known.attempts))
@@ -126,6 +129,18 @@ def gather_one(
         spans=held,
         curves=_curves(drawn, held, points),
     )
+
+
+def _matched(
+    target: Target, known: KnownJob, samples: Path | None, now: float, *, drawn: bool
+) -> Matched:
+    """Return a job's samples with the attempts they are of, and notes on what cannot be used."""
+    read, notes = read_folders(samples_folders(known, samples), target.step, drawn=drawn)
+    attempts = spans(known, now)
+    read = cut_at_changes(read, attempts, notes, drawn=drawn)
+    found = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
+    files = cut_to_attempts(found.files, found.spans, notes, drawn=drawn)
+    return replace(found, files=files, notes=(*notes, *found.notes))
 
 
 def _curves(
@@ -160,55 +175,6 @@ def _ids(target: Target) -> frozenset[str]:
     own = (run.run_id, *run.jobs) if run else ()
     names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), *own}
     return frozenset(name for name in names if name)
-
-
-def _lost(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
-    """Say which attempts stand in no list and no sum, and which are by their ranks alone."""
-    for row in lost_rows(known, held):
-        text = f"Accounting does not give the start and end of an attempt ({row.state})."
-        yield SourceNote(code="attempt_lost", text=text)
-    for restart, ended in filled(known, held):
-        moments, end = ("start", "its end") if ended else ("start and end", "the last rank's end")
-        text = (
-            f"Accounting does not give the {moments} of attempt {restart}: its time is from the "
-            f"first rank's start to {end}."
-        )
-        yield SourceNote(code="rank_times", text=text)
-
-
-def _old_state(known: KnownJob) -> Iterator[SourceNote]:
-    """Say that a run's state may have changed since, where the queue was silent."""
-    status = known.status
-    if status and status.unanswered and not (status.finished or status.left_queue):
-        text = f"Slurm's queue did not answer, so the state may be old: {status.silence}"
-        yield SourceNote(code="no_queue", text=text)
-
-
-def _by_ranks(known: KnownJob, held: Sequence[Span], *, sampled: bool) -> Iterator[SourceNote]:
-    """Say that Slurm gave none of a job's times; the set-up before its ranks is not in theirs."""
-    status, by_slurm = known.status, known.attempts or known.record
-    told = by_slurm or (status and status.start_time)
-    newest = known.ranks[-1][0] if known.ranks and not by_slurm else None
-    if newest is not None and newest not in {span.restart for span in held}:
-        what = "its time is that of its samples" if sampled else "how long it was is unknown"
-        text = f"Nobody has recorded the end of attempt {newest}: {what}."
-        yield SourceNote(code="attempt_lost", text=text)
-    if held and status and not told and not status.run.scheduler.one_machine:
-        text = (
-            "Slurm does not say when the job ran: its time is from the first rank's start to the "
-            "last rank's end."
-        )
-        yield SourceNote(code="rank_times", text=text)
-
-
-def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:
-    """Say for how long a job held no cores between its start and its end."""
-    away = sum(span.suspended_s for span in held)
-    if away:
-        text = (
-            f"The job was suspended for {duration(away)}: its time and hours do not include this."
-        )
-        yield SourceNote(code="suspended", text=text)
 
 
 def live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
@@ -270,75 +236,3 @@ def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
         if record and record.start_time is not None:
             return ((record.restarts or 0, record.start_time, record.end_time),)
     return times
-
-
-def _of_step(known: KnownJob, step: str | None) -> KnownJob:
-    """Leave only one step's usage, if one was asked for: of attempts that came to have it."""
-    if step is None:
-        return known
-    had = [usage for usage in known.attempts if any(row.step == step for row in usage.steps)]
-    attempts = had or known.attempts
-    return replace(known, attempts=tuple(_one_step(usage, step) for usage in attempts))
-
-
-def _one_step(usage: JobUsage, name: str) -> JobUsage:
-    step = next((row for row in usage.steps if row.step == name), None)
-    if step is None:
-        return replace(usage, steps=(), total_cpu_s=None, admin_comment=None)
-    record = replace(
-        usage.record,
-        elapsed_s=usage.record.elapsed_s if step.elapsed_s is None else step.elapsed_s,
-        start_time=step.start_time or usage.record.start_time,
-        end_time=step.end_time or usage.record.end_time,
-        nodes=step.hosts or usage.record.nodes,
-    )
-    nodes = len(step.hosts or ()) or usage.alloc_nodes
-    limit = usage.memory_limit_bytes_per_node
-    return replace(
-        usage,
-        record=record,
-        steps=(step,),
-        total_cpu_s=None,
-        admin_comment=None,
-        alloc_nodes=nodes,
-        memory_limit_bytes=limit * nodes if limit and nodes else usage.memory_limit_bytes,
-        alloc_cpus=step.cpus or usage.alloc_cpus,
-        alloc_gpus=usage.alloc_gpus if step.gpus is None else step.gpus,
-    )
-
-
-def _missing_notes(
-    known: KnownJob, files: Sequence[Columns], *, started: bool
-) -> Iterator[SourceNote]:
-    """Say why there are no figures, where there are none."""
-    if files:
-        if known.run and known.run.scheduler.one_machine and not any(f.header.gpus for f in files):
-            yield SourceNote(
-                code="cpu_run", text="This machine has no GPU: the ranks ran on the CPU."
-            )
-        return
-    if not started and known.state is JobState.UNKNOWN:
-        yield SourceNote(
-            code="not_known",
-            text="hpckit does not know what became of this job, or whether it had a node, so there "
-            "are no figures.",
-        )
-    elif not started:
-        never = "never had a node" if is_finished(known.state) else "has not had a node yet"
-        yield SourceNote(code="not_started", text=f"The job {never}, so there are no figures.")
-    elif known.run and known.run.record["plan"].get("sample_interval_s") == 0:
-        yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")
-    elif known.run:
-        yield SourceNote(code="no_samples", text="This job has no samples.")
-    elif known.last and known.last.name is None:
-        yield SourceNote(
-            code="no_samples",
-            text="Accounting does not know yet in which folder this job works, so its samples, if "
-            "it has any, are not here. Ask again in some seconds.",
-        )
-    else:
-        yield SourceNote(
-            code="no_samples",
-            text="hpckit has no run of this job, and its folder has no samples. A job script of "
-            "your own is sampled by srun hpckit sample -- COMMAND in it.",
-        )

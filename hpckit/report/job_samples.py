@@ -11,7 +11,8 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
-from hpckit.report.identity import KnownJob, in_turn
+from hpckit.report.attempt_spans import in_turn
+from hpckit.report.known_job import KnownJob
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.columns import Columns

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hpckit.errors import OutsideError
-from hpckit.report.identity import KnownJob
+from hpckit.report.known_job import KnownJob
 from hpckit.runs import Run
 from hpckit.stats.summary.figures import JobUse, SourceNote
 

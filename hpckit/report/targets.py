@@ -14,7 +14,7 @@ from hpckit.errors import (
 )
 from hpckit.find import find_runs, no_such_run
 from hpckit.frozen import frozen
-from hpckit.report.identity import KnownJob
+from hpckit.report.known_job import KnownJob
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
 from hpckit.slurm.jobs import is_asked, squeue

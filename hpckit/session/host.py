@@ -20,7 +20,7 @@ from hpckit.payload.children import handle_passed
 from hpckit.session.activity import Activity
 from hpckit.session.folder import END, make_session_folder, remove_private, write_private
 from hpckit.session.idle import IdleJudge, Stage, now_s, warning
-from hpckit.session.served import Served
+from hpckit.session.served import Served, say
 from hpckit.text import format_seconds
 
 # Kind -> the module and class that serve it, made of the run's folder and the command.
@@ -114,7 +114,7 @@ class Host:
         if self._said is Stage.OVER:
             return 0
         if self._signal:
-            _say(f"this session was ended by {signal.Signals(self._signal).name}")
+            say(f"this session was ended by {signal.Signals(self._signal).name}")
         return status if self._signal is None else 128 + self._signal
 
     def _stopped(self, signum: int, _frame: FrameType | None = None) -> None:
@@ -131,9 +131,7 @@ class Host:
             judge.sampled(reading)
             if reading.busy is None and not self._said_unknown:
                 self._said_unknown = True
-                _say(
-                    "some GPUs or the cores cannot be read: what is unknown does not count as idle"
-                )
+                say("some GPUs or the cores cannot be read: what is unknown does not count as idle")
         if used := self._served.last_use():
             judge.used(used)
         stage = judge.stage(now_s())
@@ -143,18 +141,12 @@ class Host:
         if stage is Stage.WARNED:
             self._served.warn(warning(judge))
         elif stage is Stage.BLIND:
-            _say("there are no samples: whether this session is idle is unknown, so it goes on")
+            say("there are no samples: whether this session is idle is unknown, so it goes on")
         elif stage is Stage.OVER:
             why = f"idle for {format_seconds(judge.idle_s)} (--idle)"
             write_private(self._run_dir, END, {"why": "idle", "idle_s": judge.idle_s})
-            _say(f"this session was ended: {why}")
+            say(f"this session was ended: {why}")
             self._served.stop(f"this session is ended: {why}")
-
-
-def _say(text: str) -> None:
-    """Write a line into the rank's log."""
-    sys.stdout.write(f"hpckit: {text}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

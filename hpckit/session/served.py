@@ -1,5 +1,6 @@
 """What a session's host serves: a shell, a notebook server."""
 
+import sys
 from typing import Protocol
 
 
@@ -27,3 +28,9 @@ class Served(Protocol):
 
     def close(self) -> None:
         """Remove what is of use only while it lasts."""
+
+
+def say(text: str) -> None:
+    """Write a line into the rank's log."""
+    sys.stdout.write(f"hpckit: {text}\n")
+    sys.stdout.flush()

@@ -30,6 +30,7 @@ from hpckit.session.frames import Kind, mapping
 from hpckit.session.idle import now_s
 from hpckit.session.link import Link, listen, peer_uid, socket_folder
 from hpckit.session.screen import Screen
+from hpckit.session.served import say
 from hpckit.session.shells import Start, start_of
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Terminal:
         host = socket.gethostname()
         place = {"socket": str(self._folder / "socket"), "host": host, "job": job_word()}
         write_private(self._run_dir, PLACE, place)
-        _say(f"a {self._command[-1]} on {host} waits for you: hpckit shell {job_word()}")
+        say(f"a {self._command[-1]} on {host} waits for you: hpckit shell {job_word()}")
 
     def last_use(self) -> float | None:
         """Return when a key was last typed, or a client last connected."""
@@ -117,7 +118,7 @@ class Terminal:
             link.show(shown)
             if not self._screen.alternate:
                 self._signal(signal.SIGWINCH)  # a shell shows its prompt again
-        _say(text)
+        say(text)
 
     def stop(self, why: str) -> None:
         """Hang up, as when a terminal is closed; kill what does not end."""
@@ -327,7 +328,7 @@ class Terminal:
         else:
             end = f"the shell has ended with status {status}" if status else "the shell has ended"
         if not self._why:  # else the host says it
-            _say(end)
+            say(end)
         failed = code < 0 or (code > 0 and not self._typed)
         if failed and not self._typed:
             sys.stdout.buffer.write(self._screen.shown_again(_MOST_SIZE)[-_SHOWN_START:])
@@ -376,9 +377,3 @@ def _spawned(start: Start, slave: int, container: str | None) -> "Popen[bytes]":
 def _set_size(descriptor: int, size: tuple[int, int]) -> None:
     with contextlib.suppress(OSError):
         fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-
-
-def _say(text: str) -> None:
-    """Write a line into the rank's log."""
-    sys.stdout.write(f"hpckit: {text}\n")
-    sys.stdout.flush()

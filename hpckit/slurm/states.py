@@ -156,6 +156,11 @@ def is_waiting(state: JobState) -> bool:
     return state in _WAITING
 
 
+def is_running(state: JobState) -> bool:
+    """Say whether a job holds nodes, as far as its state tells."""
+    return not is_finished(state) and not is_waiting(state) and state is not JobState.UNKNOWN
+
+
 def _parse_word(word: str) -> JobState:
     """Read one word, also one that a narrow column cut short and marked with `+`."""
     upper = word.upper()

@@ -2,8 +2,7 @@
 
 import contextlib
 import os
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,13 @@ from hpckit.code.project import MAX_MB, Project, read_rules
 from hpckit.collections.collection import CodeRules
 from hpckit.environ import own_python
 from hpckit.errors import OutsideError, RequestError
-from hpckit.files import DamagedFileError, open_regular
+from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
-from hpckit.job import Job
 from hpckit.job.program import ProgramKind
-from hpckit.paths import is_there
 from hpckit.payload.task import Task
 from hpckit.runs import Run
-from hpckit.submission.handover import ARRAY_RECORD
-from hpckit.text import in_line, listed, plural
+from hpckit.submission.code_notes import notes_on, program_in
+from hpckit.text import in_line, plural
 
 if TYPE_CHECKING:  # only a submission looks through the files
     from hpckit.code.files import Found
@@ -34,10 +31,6 @@ LINK = "code"
 _MODULE = ProgramKind.MODULE
 _MB = 10**6
 _SHOWN = 5
-_SHELLS = (".sh", ".bash")
-_MOST_SHELL = 1 << 16
-# Names with a folder or an ending; words without are seldom files.
-_NAME = r"(?<![\w/$.{-])[\w.][\w-]*(?:[./][\w.-]+)+"
 
 
 @frozen(kw_only=True)
@@ -101,11 +94,9 @@ def _new(submission: "Submission", project: Project, store: "Store", runs: Path)
     tree = store.keep(found)
     name, root = tree.manifest.roots[0]
     source = submission.code.source
-    script = None if source else _script(job, found)
+    script = None if source else program_in(job, found)
     left = {key: getattr(found, key) for key in ("secrets", "outward", "odd")}
-    notes = [*([note] if note else ()), *_notes(found)]
-    notes += read_later(job, found, submission.place.cwd)
-    notes += _edited_elsewhere(job, found)
+    notes = [*([note] if note else ()), *notes_on(job, found, submission.place.cwd)]
     if job.program.file and not (script or source) and job.program.kind is not _MODULE:
         notes.append(f"{job.program.word} is ignored by git, so that it is not kept itself")
     if tree.copied:
@@ -184,82 +175,6 @@ def _too_large(found: "Found", what: str, most: int) -> RequestError:
     )
 
 
-def _script(job: Job, found: "Found") -> str | None:
-    """Return where the program lies in its project; None where it is not kept."""
-    file = job.program.file
-    if file is None:
-        return None
-    try:
-        path = str(Path(os.path.realpath(file)).relative_to(found.project.root))
-    except ValueError:
-        return None
-    return path if any(row.path == path for row in found.files) else None
-
-
-def _notes(found: "Found") -> list[str]:
-    """Say in short what is not kept although one may think so."""
-    rows = (
-        ("looks like a secret", found.secrets),
-        ("leads out of the project", found.outward),
-        ("is neither a file nor a folder", found.odd),
-    )
-    said = [f"{_first(paths)} ({why})" for why, paths in rows if paths]
-    return [f"not kept with the code: {'; '.join(said)}"] if said else []
-
-
-def read_later(job: Job, found: "Found", cwd: str) -> list[str]:
-    """Say which files of the code the job takes from the project, not from the copy.
-
-    These are files that an argument or a shell script names: they are found by the working
-    directory `cwd`, which stays the folder of submission.
-    """
-    words = [*job.command[len(job.command) - job.own_args :], *_shell_words(job)]
-    here, kept = os.path.realpath(cwd), {row.path for row in found.files} - {_script(job, found)}
-    places = (os.path.join(here, word.rpartition("=")[2]) for word in words)  # noqa: PTH118
-    inside = (os.path.relpath(place, found.project.root) for place in places)
-    named = {path: None for path in inside if path in kept}
-    if not named:
-        return []
-    return [
-        f"{_first([*named])} will be read as it is when the job runs, not as it is now. "
-        "The copy is below $HPCKIT_CODE_DIR."
-    ]
-
-
-def _edited_elsewhere(job: Job, found: "Found") -> list[str]:
-    """Say which packages the job imports from folders outside the project that may be edited."""
-    from hpckit.submission.editable import editable_imports  # noqa: PLC0415  # as above
-
-    places = editable_imports(found, job.environment, own_python()[0])
-    if not places:
-        return []
-    named = _first([f"{name} ({place})" for name, place in places.items()])
-    return [
-        f"imported as it is when the job runs, not as it is now: {named}. An editable install "
-        "outside the project is not kept with the code."
-    ]
-
-
-def _shell_words(job: Job) -> list[str]:
-    """Return what may be names of files in a shell script that does not know its copy."""
-    file = job.program.file
-    if file is None or Path(file).suffix not in _SHELLS:
-        return []
-    try:
-        with open_regular(Path(file)) as stream:
-            text = stream.read(_MOST_SHELL).decode(errors="replace")
-    except (OSError, DamagedFileError):  # the node will say so
-        return []
-    if "HPCKIT_CODE_DIR" in text:
-        return []
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return [word for line in lines for word in re.findall(_NAME, line)]
-
-
-def _first(paths: list[str]) -> str:
-    return in_line(listed(paths, _SHOWN))
-
-
 def _same(run: Run, store: "Store") -> KeptCode:
     """Take the code that a run has.
 
@@ -321,65 +236,3 @@ def with_code(tasks: list[Task], submission: "Submission", kept: KeptCode | None
     copies = tuple((root, str(kept.tree.path / name)) for name, root in kept.tree.manifest.roots)
     program = (start, str(code / script)) if script and job.program.kind is not _MODULE else None
     return [replace(row, code_dir=str(code), code_map=copies, program=program) for row in tasks]
-
-
-def needed_trees(runs: Path, going: Collection[str] = ()) -> set[str]:
-    """Return the names of the trees that runs in a folder lead to, but for those that are `going`.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    names = [entry for entry in os.listdir(runs) if not entry.startswith(".")]  # noqa: PTH208
-    left = {*names} - {*going}
-    found = set()
-    for name in names:
-        with contextlib.suppress(OSError):  # no run, or one without a copy of its code
-            tree = Path(os.readlink(runs / name / LINK)).parent.name  # noqa: PTH115
-            # The link of an array is in the folder of the whole.
-            if name in left and (_is_alone(runs / name) or _has_task(name, left)):
-                found.add(tree)
-    return found
-
-
-def _is_alone(folder: Path) -> bool:
-    return not is_there(folder / ARRAY_RECORD)
-
-
-def _has_task(name: str, names: Collection[str]) -> bool:
-    return any(other.startswith(f"{name}_") for other in names)
-
-
-def code_folder(runs: Path) -> Path:
-    """Return where the code of runs in a folder is kept."""
-    from hpckit.code.store import Store  # noqa: PLC0415  # as above
-
-    return Store(runs).path
-
-
-def unneeded(runs: Path, going: Collection[str] = ()) -> int | None:
-    """Return the bytes of kept code that no run needs; None: there is none, or it cannot be told.
-
-    `going` are the names of runs that are about to be removed.
-    """
-    from hpckit.code.store import Store  # noqa: PLC0415  # as above
-
-    store = Store(runs)
-    with contextlib.suppress(OSError):
-        if store.path.is_dir():
-            found = store.unneeded(lambda: needed_trees(runs, going))
-            return found.size if found and (found.trees or found.rest) else None
-    return None
-
-
-def drop_unneeded(runs: Path) -> int | None:
-    """Remove kept code that no run needs, and return its bytes; None: somebody submits now.
-
-    Raises:
-        OSError: something cannot be removed.
-    """
-    from hpckit.code.store import Store  # noqa: PLC0415  # as above
-
-    store = Store(runs)
-    if not store.path.is_dir():
-        return 0
-    return store.remove(lambda: needed_trees(runs))

@@ -18,8 +18,8 @@ from hpckit.runs import RECORD
 from hpckit.submission.cleaning import measured, unsafe
 from hpckit.submission.folders import REMOVED
 from hpckit.submission.handover import ARRAY_RECORD, HANDOVER
-from hpckit.submission.kept_code import code_folder, unneeded
 from hpckit.submission.lost_jobs import has_no_job
+from hpckit.submission.needed_code import code_folder, unneeded
 
 # A submission, and a file that is put in another's place, take seconds.
 _YOUNG_S = 3600.0

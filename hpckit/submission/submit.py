@@ -25,7 +25,7 @@ from hpckit.schedulers.base import Order, Scheduler, Sent, link_name
 from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
-from hpckit.submission.kept_code import KeptCode, drop_unneeded, keeping, link_code, with_code
+from hpckit.submission.kept_code import KeptCode, keeping, link_code, with_code
 from hpckit.submission.model import Submission, in_parts
 from hpckit.submission.payload import Payload
 from hpckit.submission.record import task_records
@@ -200,6 +200,8 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
 
 def _drop_code(runs: Path) -> None:
     """Remove the copy of the code of a submission that failed; its error is being raised."""
+    from hpckit.submission.needed_code import drop_unneeded  # noqa: PLC0415  # few fail
+
     with suppress(OSError):
         drop_unneeded(runs)
 

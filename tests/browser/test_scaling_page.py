@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.pages.scaling import write_scaling_page
+from hpckit.scaling.document import document
 from hpckit.scaling.study import Scaling
-from hpckit.scaling.writing import document
 from tests.browser.chromium import PROGRAM, Chromium
 from tests.unit.test_scaling import ABOUT, outcome, studied
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from hpckit.stats.sampler.gpu_library import GpuLibraryError
 from hpckit.stats.sampler.nvml import GPM_GRAPHICS
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
-from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.lines import Damage
+from hpckit.stats.samples.reading import read_records
 from hpckit.stats.samples.records import Header, Note, Record, Sample, Slow, State, samples_files
 from tests.gpu.machine import Machine
 

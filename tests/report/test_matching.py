@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.report.attempt_spans import spans
 from hpckit.report.changed_sizes import cut_at_changes
-from hpckit.report.identity import KnownJob, spans
 from hpckit.report.job_samples import cut_to_attempts, match
+from hpckit.report.known_job import KnownJob
 from hpckit.slurm.jobs import by_job
 from hpckit.slurm.resized import places
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource

@@ -12,7 +12,8 @@ import pytest
 
 from hpckit.report import targets
 from hpckit.report.gather import gather
-from hpckit.report.identity import KnownJob, identify
+from hpckit.report.identity import identify
+from hpckit.report.known_job import KnownJob
 from hpckit.report.targets import find_targets
 from hpckit.slurm import usage
 from hpckit.slurm.states import JobRecord, JobState, unstarted

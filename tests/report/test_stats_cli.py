@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from hpckit.api import stats
+from hpckit.api import job_stats
 from hpckit.errors import JobError
 from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode
@@ -138,9 +138,9 @@ def test_what_is_below_a_limit_is_written_so(run: Path, cli: Cli, monkeypatch) -
     for used, shown in ((39.96, "39.96"), (39.9, "39.9"), (40 - 2**-40, "39.999999999999")):
         summary = SimpleNamespace(gpu_utilization_percent=used)
         job = SimpleNamespace(job_id="1", summary=summary, per_gpu=())
-        monkeypatch.setattr(stats, "too_little_read", lambda _job: None)
+        monkeypatch.setattr(job_stats, "too_little_read", lambda _job: None)
         with pytest.raises(JobError, match=f" is {shown}[0-9]* %, below 40 %"):
-            stats.JobStats(job=job).check_utilization(40.0)
+            job_stats.JobStats(job=job).check_utilization(40.0)
 
 
 def test_the_gate(run: Path, cli: Cli) -> None:
@@ -163,12 +163,12 @@ def test_the_gate_wants_to_know_of_each_gpu_that_was_read(monkeypatch, read: boo
     )
     summary = SimpleNamespace(gpu_utilization_percent=90.0)
     job = SimpleNamespace(job_id="1", summary=summary, per_gpu=gpus)
-    monkeypatch.setattr(stats, "too_little_read", lambda _job: None)
+    monkeypatch.setattr(job_stats, "too_little_read", lambda _job: None)
     if not read:
-        stats.JobStats(job=job).check_utilization(40.0)
+        job_stats.JobStats(job=job).check_utilization(40.0)
         return
     with pytest.raises(JobError, match="GPU utilization is unknown of 1 of its 2 GPUs"):
-        stats.JobStats(job=job).check_utilization(40.0)
+        job_stats.JobStats(job=job).check_utilization(40.0)
 
 
 def test_one_bad_id_does_not_spoil_the_rest(run: Path, cli: Cli) -> None:

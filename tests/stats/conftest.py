@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.lines import Damage
+from hpckit.stats.samples.reading import read_records
 from hpckit.stats.samples.records import (
     End,
     GpuSample,

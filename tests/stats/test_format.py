@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from hpckit.stats.sampler.schedule import period_s
 from hpckit.stats.samples.encoding import encoder, seal
+from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, SampleBlock, _joined
-from hpckit.stats.samples.reading import Damage, main, read_blocks, read_header, read_records
+from hpckit.stats.samples.reading import main, read_blocks, read_header, read_records
 from hpckit.stats.samples.records import (
     End,
     GpuInfo,

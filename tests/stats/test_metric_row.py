@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.lines import Damage
+from hpckit.stats.samples.reading import read_records
 from hpckit.stats.samples.records import Sample, samples_files
 from tests.conftest import write_files
 from tests.patience import LONG_S

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.packing import NODE_PLACES
-from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.reading import read_records
 from hpckit.stats.samples.records import End, GpuSample, Note, Sample, Slow, State
 from hpckit.stats.summary.summarise import summarise
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.stats.sampler.writer import LOST, Writer
-from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.lines import Damage
+from hpckit.stats.samples.reading import read_records
 from hpckit.stats.samples.records import End, Header, Sample
 from tests.patience import LONG_S
 from tests.stats.conftest import Start, mounted

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from hpckit.errors import RequestError
+from hpckit.scaling.document import as_csv, document
 from hpckit.scaling.intervals import mean_of, ratio_of, t_quantile
 from hpckit.scaling.laws import AMDAHL, GUSTAFSON, fit_amdahl, fit_gustafson
 from hpckit.scaling.sizes import grown, order_of_runs, read_sizes
 from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
 from hpckit.scaling.timing import Source, Timing, timing_of
-from hpckit.scaling.writing import _percent, as_csv, document, text
+from hpckit.scaling.writing import _percent, text
 from hpckit.spec import JobSpec
 from hpckit.workloads import Parameter, Workload
 
@@ -368,7 +369,7 @@ def test_the_csv_has_a_row_of_figures_for_each_size() -> None:
 
 def test_no_text_in_the_csv_is_a_formula_or_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"label": "=1+1", "size": 2}, {"label": "\x1b[2J", "size": -1}]
-    monkeypatch.setattr("hpckit.scaling.writing.document", lambda _found: {"sizes": rows})
+    monkeypatch.setattr("hpckit.scaling.document.document", lambda _found: {"sizes": rows})
     assert as_csv(studied(*EXACT)) == "label,size\n'=1+1,2\n\\x1b[2J,-1\n"
 
 

@@ -8,7 +8,7 @@ import torch
 
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored.per_replica import PerReplica, Tree, leaves, map_tree, regroup
-from hpckit.parallel.sharing import split
+from hpckit.parallel.sharing import has_samples, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def split_tree(batch: Tree, replicas: Sequence[Replica]) -> Tree:
 
     def parts(leaf: Tree) -> Tree:
         leaf = _as_tensor(leaf)
-        if not _has_samples(leaf):
+        if not has_samples(leaf):
             return leaf
         values = split(leaf, devices, non_blocking=leaf.is_pinned())
         return values[0] if len(values) == 1 else PerReplica(tuple(values))
@@ -105,7 +105,7 @@ def samples(batch: Tree) -> int:
     Raises:
         ValueError: they have not all as many, or there is none that could have.
     """
-    counts = [len(leaf) for leaf in map(_as_tensor, leaves(batch)) if _has_samples(leaf)]
+    counts = [len(leaf) for leaf in map(_as_tensor, leaves(batch)) if has_samples(leaf)]
     if len(set(counts)) != 1:
         told = ", ".join(map(str, counts)) or "no tensor with an axis of samples"
         raise ValueError(
@@ -119,7 +119,7 @@ def by_replica(batches: Iterable[Tree], replicas: Sequence[Replica]) -> Iterator
     """Return batches for all replicas from those for one each; who is left over gets no sample."""
     source = iter(batches)
     while group := list(islice(source, len(replicas))):
-        empty = map_tree(lambda leaf: leaf[:0] if _has_samples(leaf) else leaf, group[0])
+        empty = map_tree(lambda leaf: leaf[:0] if has_samples(leaf) else leaf, group[0])
         group += [empty] * (len(replicas) - len(group))
         yield regroup(
             [_moved(batch, replica.device) for batch, replica in zip(group, replicas, strict=True)]
@@ -135,7 +135,3 @@ def _as_tensor(leaf: Tree) -> Tree:
     if hasattr(leaf, "__array_interface__"):
         return torch.as_tensor(leaf)
     return leaf
-
-
-def _has_samples(leaf: Tree) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0

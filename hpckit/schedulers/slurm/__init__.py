@@ -106,7 +106,7 @@ class Slurm(Scheduler):
 
     def preflight(self, job: "Job", script: str) -> str:
         """Ask sbatch --test-only."""
-        from hpckit.schedulers.slurm.sbatch import preflight
+        from hpckit.schedulers.slurm.preflight import preflight
 
         return preflight(job, script)
 

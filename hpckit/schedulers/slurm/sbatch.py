@@ -2,8 +2,6 @@
 
 sbatch may die, or give up waiting, after Slurm has taken the job. So the run's id is in the job's
 comment and in the name of its log. squeue shows both, and accounting shows sbatch's command line.
-
-`preflight` is for `--check`: what Slurm says of a job that is not submitted.
 """
 
 import contextlib
@@ -12,11 +10,9 @@ import os
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit import shell
-from hpckit.environ import scrubbed_environment
 from hpckit.errors import (
     CommandError,
     HpckitError,
@@ -25,13 +21,10 @@ from hpckit.errors import (
     UnknownOutcomeError,
 )
 from hpckit.schedulers.base import Order, Sent
-from hpckit.slurm import control
 from hpckit.slurm.client import ask, is_answer, patience, refusal, told_after
 from hpckit.slurm.control import parse_job_id
-from hpckit.text import format_minutes, plural
 
 if TYPE_CHECKING:
-    from hpckit.job import Job
     from hpckit.job.script import ArrayPart
 
 # What sbatch says when it exits with status 1, which a site's wrapper around it may lose.
@@ -308,46 +301,3 @@ def _carries(line: str, run_id: str, part: "ArrayPart | None") -> bool:
     if part is None or not number or not number.isdecimal():
         return part is None or bool(number)
     return part.first <= int(number) < part.first + part.count
-
-
-@patience()
-def preflight(job: "Job", script: str) -> str:
-    """Return one line that says whether and when a job would start.
-
-    Raises:
-        SubmissionError: Slurm would refuse it.
-    """
-    import tempfile  # of `--check` alone
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.sh"
-        path.write_text(script, encoding="utf-8")
-        answer = control.test_only(path, scrubbed_environment(os.environ))
-    if not answer.accepted:
-        raise refused(answer.message)
-    _refuse_endless_wait(job)
-    if answer.start_time is None:
-        return f"Slurm would accept this job: {answer.message}"
-    seconds = answer.start_time - time.time()
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.start_time))
-    soon = "at once" if seconds < 60 else f"at {when} at the latest"
-    nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
-    return f"Slurm would accept this job and start it {soon}{nodes}."
-
-
-def _refuse_endless_wait(job: "Job") -> None:
-    """Refuse a time limit over the partition's; of several partitions, over that of each.
-
-    Slurm itself accepts such a job, unless EnforcePartLimits is set, and lets it wait for ever.
-    """
-    from hpckit.slurm import cluster  # only `--check` asks
-
-    rows = cluster.meant(cluster.partitions(), job.options["partition"])
-    most = cluster.longest_min(rows)
-    if most is not None and job.time_min > most:
-        names = ", ".join(repr(row.name) for row in rows)
-        raise SubmissionError(
-            f"Slurm would accept this job, but it would never start: --time "
-            f"{format_minutes(job.time_min)} is over the limit {format_minutes(most)} of "
-            f"{plural('partition', len(rows))} {names}."
-        )

@@ -15,9 +15,10 @@ from hpckit.beside import beside
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.columns import Columns
+from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.minutes import Minutes, joined
 from hpckit.stats.samples.packing import Column, Layout, PackedField, SampleBlock, column_of
-from hpckit.stats.samples.reading import Damage, halves, read_blocks
+from hpckit.stats.samples.reading import halves, read_blocks
 from hpckit.stats.samples.records import GPU_SAMPLED, End, Header, Note, Record, Slow, State
 
 # What is drawn over time; the figures need some of it, too.

@@ -9,9 +9,9 @@ from dataclasses import field
 from pathlib import Path
 
 from hpckit.frozen import frozen
+from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.minutes import Minutes
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.samples.reading import Damage
 from hpckit.stats.samples.records import End, GpuInfo, Header, Note, State
 
 

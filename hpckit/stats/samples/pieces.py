@@ -9,8 +9,8 @@ from dataclasses import replace
 from math import inf
 
 from hpckit.stats.samples.columns import Columns, SampleFile
+from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.samples.reading import Damage
 from hpckit.stats.samples.records import End
 
 # The sampler's own use of cores, counted from its start: the last part has that of all.

@@ -1,7 +1,6 @@
 """Reads samples files, also damaged ones: what is whole is used, what is not is counted.
 
-After a crash a file may end in half a line, or hold NUL bytes where the file system had made room
-and not written (NFS, Lustre). A line counts only if its checksum is right.
+A line counts only if its checksum is right.
 """
 
 import binascii
@@ -13,11 +12,11 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from itertools import repeat
 from pathlib import Path
 
-from hpckit.files import chunks, open_regular
+from hpckit.files import open_regular
 from hpckit.stats.samples.encoding import (
     CRC_BYTES,
     SAMPLE_PREFIX,
@@ -26,49 +25,21 @@ from hpckit.stats.samples.encoding import (
     decode_header,
     unseal,
 )
+from hpckit.stats.samples.lines import Damage, lines_of, whole_lines
 from hpckit.stats.samples.minutes import MINUTE_PREFIX, Minutes, decode_minutes
 from hpckit.stats.samples.packing import Layout, SampleBlock
 from hpckit.stats.samples.records import Header, Record, Slow
 
-_CHUNK_BYTES = 1 << 18
 # The end of a file: some minutes of 8 GPUs at 1 s.
 _TAIL_BYTES = 1 << 16
 # A file that is read by two processes takes as long as half of it, and some 20 ms.
 HALVED_BYTES = 8 << 20
-# No record of ours is longer; more without a newline is damage, and must not fill the memory.
-_LONGEST_LINE = 1 << 20
 # Ten years: no job is longer, and no node is up for so long.
 _LONGEST_US = 10 * 366 * 86_400 * 1_000_000
 _BEFORE, _AFTER = len(SAMPLE_PREFIX), len(SAMPLE_SUFFIX) + CRC_BYTES
 _PREFIX_SUM = zlib.crc32(SAMPLE_PREFIX)
 # So many ends of lines are looked at together: between other records there are seldom more samples.
 _ROWS = 128
-
-
-@dataclass(kw_only=True, slots=True)
-class Damage:
-    """What a reader had to leave out, counted while it reads.
-
-    Attributes:
-        bad_lines: whose checksum was wrong.
-        holes: runs of NUL bytes.
-        torn: files that end in half a line.
-        unknown: records of a kind or shape that this version does not know.
-        astray: samples before the one before them, or ten years from the header.
-        headless: files without a readable header, so that nothing in them can be understood.
-    """
-
-    bad_lines: int = 0
-    holes: int = 0
-    torn: int = 0
-    unknown: int = 0
-    astray: int = 0
-    headless: int = 0
-
-    def add(self, other: "Damage") -> None:
-        """Count another part's, too."""
-        for row in fields(Damage):
-            setattr(self, row.name, getattr(self, row.name) + getattr(other, row.name))
 
 
 def read_header(path: Path) -> Header | None:
@@ -109,8 +80,8 @@ def read_blocks(
     length = _BEFORE + layout.bytes * 4 // 3 + _AFTER
     packed: list[bytes] = []
     order = _Order(layout, header, damage, until_us)
-    for whole in _wholes(path, damage, part):
-        groups = (b"%b\n" % line for line in _lines_of(whole, damage)) if in_order else (whole,)
+    for whole in whole_lines(path, damage, part):
+        groups = (b"%b\n" % line for line in lines_of(whole, damage)) if in_order else (whole,)
         for group in groups:
             texts, others = _parted(group, length, damage)
             packed += texts
@@ -192,7 +163,7 @@ def _find_header(path: Path) -> tuple[bytes, Header, Layout] | None:
 def _parted(whole: bytes, length: int, damage: Damage) -> tuple[list[bytes], list[bytes]]:
     """Part sound samples, as what stands between prefix and checksum, from other records."""
     found = None if b"\0" in whole else _in_rows(whole, length)
-    return found or _one_by_one(_lines_of(whole, damage), length, damage)
+    return found or _one_by_one(lines_of(whole, damage), length, damage)
 
 
 def _in_rows(whole: bytes, length: int) -> tuple[list[bytes], list[bytes]] | None:
@@ -337,50 +308,7 @@ def _never_fall(times: "array[int]") -> bool:
 
 
 def _lines(path: Path, damage: Damage) -> Iterator[bytes]:
-    return (line for whole in _wholes(path, damage) for line in _lines_of(whole, damage))
-
-
-def _lines_of(whole: bytes, damage: Damage) -> list[bytes]:
-    """Return lines without newlines and NULs; count holes."""
-    lines = whole.split(b"\n")
-    if b"\0" in whole:
-        return [part for line in lines for part in _whole(line, damage)]
-    return list(filter(None, lines))
-
-
-def _wholes(path: Path, damage: Damage, part: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """Yield pieces of a file that end with a line; count a torn last line, or a hole there."""
-    rest = b""
-    for chunk in chunks(path, _CHUNK_BYTES, lambda _size: b"\0", part):
-        end = chunk.rfind(b"\n") + 1
-        if end:
-            yield b"".join((rest, memoryview(chunk)[:end]))  # one copy
-            rest = b""
-        rest += chunk[end:]
-        if len(rest) > _LONGEST_LINE:
-            rest = _shortened(rest, damage)
-    if rest.strip(b"\0"):
-        # The last line has no newline: all of it may be there, though.
-        if unseal(rest.strip(b"\0")) is None:
-            damage.torn += 1
-        else:
-            yield rest + b"\n"
-    elif rest:
-        damage.holes += 1
-
-
-def _whole(line: bytes, damage: Damage) -> Iterator[bytes]:
-    if b"\0" in line:
-        damage.holes += 1
-        line = line.strip(b"\0")
-    if line:
-        yield line
-
-
-def _shortened(line: bytes, damage: Damage) -> bytes:
-    kept = line.lstrip(b"\0")[:_LONGEST_LINE]
-    damage.bad_lines += len(kept) == _LONGEST_LINE
-    return b"\0" + (kept if len(kept) < _LONGEST_LINE else b"")
+    return (line for whole in whole_lines(path, damage) for line in lines_of(whole, damage))
 
 
 def main() -> None:

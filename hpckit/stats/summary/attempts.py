@@ -8,7 +8,8 @@ from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.clock import Clock, bin_width_s, make_clock
 from hpckit.stats.summary.coverage import Interval
-from hpckit.stats.summary.gpu_tally import GpuInFile, GpuTally, tally_gpu
+from hpckit.stats.summary.gpu_in_file import GpuInFile
+from hpckit.stats.summary.gpu_tally import GpuTally, tally_gpu
 from hpckit.stats.summary.nodes import NodeTally, tally_node
 
 Item = TypeVar("Item")

@@ -3,32 +3,18 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any
 
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import GPU
-from hpckit.stats.samples.columns import Columns
-from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, GpuInfo, GpuSlow
-from hpckit.stats.summary.clock import (
-    Clock,
-    below,
-    each_known,
-    in_both,
-    known_flags,
-    longest_run,
-    minus,
-    read_time,
-    total,
-    weigh,
-    weighted,
-    without,
-)
+from hpckit.stats.summary.clock import without
 from hpckit.stats.summary.coverage import Interval, enough_of, length, union, within
 from hpckit.stats.summary.figures import Stalls
+from hpckit.stats.summary.gpu_in_file import GpuInFile, GpuUseInFile, use_in_file
 from hpckit.stats.summary.nodes import unsaid
 from hpckit.stats.summary.over_time import (
     Series,
@@ -40,59 +26,11 @@ from hpckit.stats.summary.over_time import (
     highest,
     most,
 )
-from hpckit.stats.summary.troubles import Loss, Throttling, find_loss, find_stalls, find_throttling
+from hpckit.stats.summary.troubles import Loss, Throttling, find_loss, find_throttling
 
-# Less than this is no work: a watchdog's or a notebook's odd kernel.
-_IDLE_PERMILLE = 10
-_HELD_SHARE = 0.05
 # Its mean stands in for that of the energy counter.
 POWER = next(row for row in GPU if row.name == "power_mw")
 METRICS = tuple(row for row in GPU if row.figure)
-
-
-@frozen(kw_only=True)
-class GpuInFile:
-    """One GPU in one file: its place in the file's table.
-
-    `times` keeps what `read` found: GPUs of a node are mostly read, and missed, together.
-    """
-
-    columns: Columns
-    clock: Clock
-    position: int
-    times: dict[bytes | None, list[Interval]] = field(default_factory=dict)
-
-    @property
-    def info(self) -> GpuInfo:
-        """The GPU."""
-        return self.columns.header.gpus[self.position]
-
-    def column(self, name: str) -> Column | None:
-        """Return a column of `GpuSample`; None if nothing of it is known."""
-        return self.columns.gpus[self.position].get(name)
-
-    def energies(self) -> list[Interval]:
-        """Return what is known of the counter: (time from the attempt's start, mJ)."""
-        column = self.columns.energies[self.position]
-        if column is None:
-            return []
-        return [
-            (time - self.clock.origin_us, value)
-            for time, value in zip(self.columns.counter_times, column.values, strict=True)
-            if value != column.missing
-        ]
-
-    def read(self, name: str | None = None) -> list[Interval]:
-        """Return the time in which anything of the GPU, or one column, was read."""
-        known = self.columns.gpus[self.position]
-        columns = [column for key, column in known.items() if name in (None, key)]
-        if not columns and name is None:
-            times = [time for time, _ in self.energies()]
-            return [(times[0], times[-1])] if times else []
-        flags = known_flags(columns, len(self.columns))
-        if flags not in self.times:
-            self.times[flags] = read_time(self.clock, self.columns.times, flags)
-        return self.times[flags]
 
 
 @frozen(kw_only=True)
@@ -154,7 +92,7 @@ def tally_gpu(
     read = union(times)
     files = [(part.columns, part.clock) for part in parts]
     parts = list(_shared_out(parts, times))
-    uses = [_use(part) for part in parts]
+    uses = [use_in_file(part) for part in parts]
     slow = [part.columns.slow.of(part.position) for part in parts]
     minutes = {
         name: list(chain.from_iterable(part.get(name, ()) for part in slow))
@@ -212,66 +150,8 @@ def _shared_out(
     return found
 
 
-@frozen(kw_only=True)
-class _Use:
-    """Utilization of one part; `busy` is from the first to the last use, from the start."""
-
-    bins: tuple[tuple[int, int, float], ...] = ()
-    used: Sum | None = None
-    idle_us: int | None = None
-    held_idle_us: int | None = None
-    busy: Interval | None = None
-    longest_idle_us: int | None = None
-    stalls: Stalls | None = None
-
-
-def _use(part: GpuInFile) -> _Use:
-    utilization, clock = part.column("utilization_permille"), part.clock
-    if utilization is None:
-        return _Use()
-    sums = weighted(clock, utilization)
-    idle = below(utilization.values, _IDLE_PERMILLE)
-    busy, longest = _busy(part, utilization, idle)
-    used = total(sums)
-    return _Use(
-        bins=tuple((row.number, *known) for row, known in zip(clock.bins, sums, strict=True)),
-        used=used if used[0] else None,
-        idle_us=weigh(idle, clock),
-        held_idle_us=_held_idle(part, idle),
-        busy=busy,
-        longest_idle_us=longest,
-        stalls=find_stalls(part.columns, clock, utilization),
-    )
-
-
-def _busy(part: GpuInFile, utilization: Column, idle: bytes) -> tuple[Interval | None, int | None]:
-    """Return the time from the first to the last use, and the longest pause in it."""
-    busy = minus(each_known(utilization), idle)
-    times, origin = part.columns.times, part.clock.origin_us
-    first, last = busy.find(1), busy.rfind(1)
-    if first < 0:
-        return None, None
-    since = min(times[first] - times[max(first - 1, 0)], part.clock.reach_us)
-    return (
-        (max(times[first] - since - origin, 0), max(times[last] - origin, 0)),
-        max(_pauses(part, idle, first, last), default=0),
-    )
-
-
-def _pauses(part: GpuInFile, idle: bytes, first: int, last: int) -> Iterator[int]:
-    """Yield the longest pause of each stretch without a hole: in one, nobody knows of pauses."""
-    times, clock = part.columns.times, part.clock
-    edges = [first, *(hole for hole in clock.holes if first < hole < last), last]
-    for begin, end in pairwise(edges):
-        pause = longest_run(idle[begin:end])
-        if pause[1]:
-            at = begin + pause[0]
-            before = min(times[at] - times[at - 1], clock.reach_us)
-            yield times[begin + pause[1] - 1] - times[at] + before
-
-
 def _moments(
-    uses: Sequence[_Use], read: Sequence[Interval], end_us: float
+    uses: Sequence[GpuUseInFile], read: Sequence[Interval], end_us: float
 ) -> tuple[int | None, int | None]:
     """Return the first use and the idle tail, if enough of the time they are about was read."""
     busy = [use.busy for use in uses if use.busy]
@@ -321,23 +201,7 @@ def _energy(parts: Sequence[GpuInFile], *, suspended: bool) -> tuple[int | None,
     return (grown, time) if len(known) > 1 else (None, 0)
 
 
-def _held_idle(part: GpuInFile, idle: bytes) -> int | None:
-    """Return how long the GPU was idle with some of its memory in use."""
-    memory, clock = part.column("memory_bytes"), part.clock
-    if memory is None or not part.info.memory_total_bytes:
-        return None
-    if 1 not in idle:
-        return 0
-    least = part.info.memory_total_bytes * _HELD_SHARE / memory.scale
-    if memory.known is not None:
-        idle = in_both(idle, memory.known)
-    if min(memory.values) >= least:  # an unknown one is the highest number there is
-        return weigh(idle, clock)
-    held = bytes(map(least.__le__, memory.values))
-    return weigh(in_both(idle, held), clock)
-
-
-def _spot_readings(part: GpuInFile, use: _Use) -> float:
+def _spot_readings(part: GpuInFile, use: GpuUseInFile) -> float:
     step_us = part.columns.header.spot_us
     if step_us and use.used:
         return use.used[0] / step_us

@@ -1,17 +1,31 @@
-"""Packages that a project imports, installed as links to folders outside of it (`pip install -e`).
+"""What people are told of the code that is kept with a job: what the copy does not cover.
 
-What is installed so is read from the environment's `.pth` files, as Python's `site` reads them, and
-from the finders that setuptools writes; no Python of the environment runs.
+That is what is left out, what the job reads from the project all the same, and packages that are
+installed as links to folders outside of it (`pip install -e`). Of these, the environment's `.pth`
+files are read, as Python's `site` reads them, and the finders that setuptools writes; no Python of
+the environment runs.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hpckit.code.files import Found
+from hpckit.environ import own_python
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.files import DamagedFileError, read_bytes
+from hpckit.files import DamagedFileError, open_regular, read_bytes
+from hpckit.job import Job
+from hpckit.text import in_line, listed
 
+if TYPE_CHECKING:  # only a submission looks through the files
+    from hpckit.code.files import Found
+
+_SHOWN = 5
+_SHELLS = (".sh", ".bash")
+_MOST_SHELL = 1 << 16
+# Names with a folder or an ending; words without are seldom files.
+_NAME = r"(?<![\w/$.{-])[\w.][\w-]*(?:[./][\w.-]+)+"
 _MOST_BYTES = 2**20
 _MOST_FILES = 2000  # of a project, in which imports are looked for
 _FINDER = r"import (__editable___\w+_finder)\b"
@@ -21,7 +35,87 @@ _IMPORTS = r"(?m)^[ \t]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+([\w.
 _OWN = "hpckit"
 
 
-def editable_imports(found: Found, environment: Environment, python: str) -> dict[str, str]:
+def notes_on(job: Job, found: "Found", cwd: str) -> list[str]:
+    """Say what a copy of the code does not cover; `cwd` is the job's working directory."""
+    return [*_left_out(found), *read_later(job, found, cwd), *_edited_elsewhere(job, found)]
+
+
+def program_in(job: Job, found: "Found") -> str | None:
+    """Return where the program lies in its project; None where it is not kept."""
+    file = job.program.file
+    if file is None:
+        return None
+    try:
+        path = str(Path(os.path.realpath(file)).relative_to(found.project.root))
+    except ValueError:
+        return None
+    return path if any(row.path == path for row in found.files) else None
+
+
+def _left_out(found: "Found") -> list[str]:
+    """Say in short what is not kept although one may think so."""
+    rows = (
+        ("looks like a secret", found.secrets),
+        ("leads out of the project", found.outward),
+        ("is neither a file nor a folder", found.odd),
+    )
+    said = [f"{_first(paths)} ({why})" for why, paths in rows if paths]
+    return [f"not kept with the code: {'; '.join(said)}"] if said else []
+
+
+def read_later(job: Job, found: "Found", cwd: str) -> list[str]:
+    """Say which files of the code the job takes from the project, not from the copy.
+
+    These are files that an argument or a shell script names: they are found by the working
+    directory `cwd`, which stays the folder of submission.
+    """
+    words = [*job.command[len(job.command) - job.own_args :], *_shell_words(job)]
+    here = os.path.realpath(cwd)
+    kept = {row.path for row in found.files} - {program_in(job, found)}
+    places = (os.path.join(here, word.rpartition("=")[2]) for word in words)  # noqa: PTH118
+    inside = (os.path.relpath(place, found.project.root) for place in places)
+    named = {path: None for path in inside if path in kept}
+    if not named:
+        return []
+    return [
+        f"{_first([*named])} will be read as it is when the job runs, not as it is now. "
+        "The copy is below $HPCKIT_CODE_DIR."
+    ]
+
+
+def _edited_elsewhere(job: Job, found: "Found") -> list[str]:
+    """Say which packages the job imports from folders outside the project that may be edited."""
+    places = editable_imports(found, job.environment, own_python()[0])
+    if not places:
+        return []
+    named = _first([f"{name} ({place})" for name, place in places.items()])
+    return [
+        f"imported as it is when the job runs, not as it is now: {named}. An editable install "
+        "outside the project is not kept with the code."
+    ]
+
+
+def _shell_words(job: Job) -> list[str]:
+    """Return what may be names of files in a shell script that does not know its copy."""
+    file = job.program.file
+    if file is None or Path(file).suffix not in _SHELLS:
+        return []
+    try:
+        with open_regular(Path(file)) as stream:
+            text = stream.read(_MOST_SHELL).decode(errors="replace")
+    except (OSError, DamagedFileError):  # the node will say so
+        return []
+    if "HPCKIT_CODE_DIR" in text:
+        return []
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return [word for line in lines for word in re.findall(_NAME, line)]
+
+
+def _first(paths: list[str]) -> str:
+    return in_line(listed(paths, _SHOWN))
+
+
+def editable_imports(found: "Found", environment: Environment, python: str) -> dict[str, str]:
     """Return packages that the files of a project import and that are edited elsewhere.
 
     Args:
@@ -100,7 +194,7 @@ def _in_folders(name: str, folders: Iterable[Path]) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def _imported(found: Found) -> set[str]:
+def _imported(found: "Found") -> set[str]:
     """Return the packages that a project's files import, but for those that lie in it."""
     paths = [row.path for row in found.files if row.path.endswith(".py")][:_MOST_FILES]
     names: set[str] = set()

@@ -1,0 +1,56 @@
+"""What Slurm says of a job that is not submitted, for `--check`."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpckit.environ import scrubbed_environment
+from hpckit.errors import SubmissionError
+from hpckit.schedulers.slurm.sbatch import refused
+from hpckit.slurm import cluster, control
+from hpckit.slurm.client import patience
+from hpckit.text import format_minutes, plural
+
+if TYPE_CHECKING:
+    from hpckit.job import Job
+
+
+@patience()
+def preflight(job: "Job", script: str) -> str:
+    """Return one line that says whether and when a job would start.
+
+    Raises:
+        SubmissionError: Slurm would refuse it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.sh"
+        path.write_text(script, encoding="utf-8")
+        answer = control.test_only(path, scrubbed_environment(os.environ))
+    if not answer.accepted:
+        raise refused(answer.message)
+    _refuse_endless_wait(job)
+    if answer.start_time is None:
+        return f"Slurm would accept this job: {answer.message}"
+    seconds = answer.start_time - time.time()
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.start_time))
+    soon = "at once" if seconds < 60 else f"at {when} at the latest"
+    nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
+    return f"Slurm would accept this job and start it {soon}{nodes}."
+
+
+def _refuse_endless_wait(job: "Job") -> None:
+    """Refuse a time limit over the partition's; of several partitions, over that of each.
+
+    Slurm itself accepts such a job, unless EnforcePartLimits is set, and lets it wait for ever.
+    """
+    rows = cluster.meant(cluster.partitions(), job.options["partition"])
+    most = cluster.longest_min(rows)
+    if most is not None and job.time_min > most:
+        names = ", ".join(repr(row.name) for row in rows)
+        raise SubmissionError(
+            f"Slurm would accept this job, but it would never start: --time "
+            f"{format_minutes(job.time_min)} is over the limit {format_minutes(most)} of "
+            f"{plural('partition', len(rows))} {names}."
+        )

@@ -1,0 +1,248 @@
+"""Which files are a project's."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpckit.api.prepare import prepare
+from hpckit.code.files import TooManyError, find_files
+from hpckit.code.project import Project, project_of, read_rules
+from hpckit.code.secrets import looks_secret
+from hpckit.collections.collection import CodeRules
+from hpckit.errors import ConfigError
+from hpckit.report.job_samples import OWN_FOLDER
+from hpckit.spec import JobSpec
+from hpckit.submission.kept_code import keeping
+from tests.unit.checkouts import git
+from tests.unit.projects import PATHS, found_in, names, work_tree, write
+
+IGNORES = [
+    "*.o\n!keep.o\n", "/build\n", "build/\n", "a/**\n", "**/deep\n", "*\n!*.py\n!*/\n", "*.log\r\n",
+    "# comment\n\\#odd\n", "x/*\n!x/y.py\n", "[ab].py\n", "foo*\n!foo.py\n", "/*\n!/a\n", "**/\n",
+    "a/*/c.py\n", "build\n!build/keep.o\n", "*.py[co]\n", "deep/*.log\n", " \nx\\ y\n", "a[\n",
+]  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return an empty work tree."""
+    return work_tree(tmp_path)
+
+
+def of_git(root: Path) -> set[str]:
+    argv = ["git", "ls-files", "-z", "-co", "--exclude-standard"]
+    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=True)
+    said = done.stdout.split("\0")
+    return {path for path in said if path and os.path.lexists(root / path)}
+
+
+@pytest.mark.parametrize("text", IGNORES)
+def test_what_git_ignores_is_left_out(root: Path, text: str) -> None:
+    write(root, *PATHS)
+    (root / ".gitignore").write_text(text)
+    assert names(found_in(root)) == of_git(root)
+
+
+def test_each_place_where_git_is_told_to_ignore_is_read(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / ".gitconfig"))
+    write(root, "a.one", "a.two", "a.three", "in/a.four", "in/a.one", "in/b.four", "kept.py")
+    (root / ".git" / "info" / "exclude").write_text("*.one\n")
+    (root / "in" / ".gitignore").write_text("a.four\n!a.one\n")
+    (tmp_path / "config" / "git").mkdir(parents=True)
+    (tmp_path / "config" / "git" / "ignore").write_text("*.two\n")
+    assert names(found_in(root)) == of_git(root) == {
+        "a.three", "in/a.one", "in/b.four", "in/.gitignore", "kept.py"
+    }  # fmt: skip
+    (tmp_path / "Mine").write_text("*.three\n")
+    (tmp_path / ".gitconfig").write_text(
+        '[other]\n excludesFile = no\n[Core]\n excludesFile = "~/Mine"\n'
+    )
+    assert names(found_in(root)) == of_git(root) == {
+        "a.two", "in/a.one", "in/b.four", "in/.gitignore", "kept.py"
+    }  # fmt: skip
+
+
+def test_tracked_files_are_kept_as_they_are_in_the_work_tree(root: Path) -> None:
+    write(root, "train.py", "build/tracked.py", "gone.py", "staged.py")
+    git(root, "add", ".")
+    write(root, "build/other.py")
+    (root / ".gitignore").write_text("build/\n")
+    (root / "gone.py").unlink()
+    (root / "staged.py").write_text("edited after git add\n")
+    write(root, "new.py")
+    (root / "model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
+    found = found_in(root)
+    assert names(found) == of_git(root)
+    assert names(found) == {
+        "train.py", "build/tracked.py", "staged.py", ".gitignore", "new.py", "model.bin"
+    }  # fmt: skip
+
+
+def test_what_a_sparse_checkout_leaves_out_is_not_kept_and_marks_hide_nothing(root: Path) -> None:
+    write(root, "train.py", "in/a.py", "out/kept.py", "marked.py", "skipped.py")
+    (root / ".gitignore").write_text("/out/\n")
+    git(root, "add", "-f", ".")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
+    git(root, "sparse-checkout", "set", "--cone", "--sparse-index", "in")
+    git(root, "update-index", "--assume-unchanged", "marked.py")
+    git(root, "update-index", "--skip-worktree", "skipped.py")
+    (root / "skipped.py").write_text("now another\n")
+    write(root, "out/huge.txt")  # ignored: that git knows files of its folder changes nothing
+    found = found_in(root)
+    assert names(found) == {".gitignore", "train.py", "in/a.py", "marked.py", "skipped.py"}
+    (skipped,) = (row for row in found.files if row.path == "skipped.py")
+    assert skipped.size == len("now another\n")
+
+
+def test_a_submodules_files_are_kept_by_its_own_rules(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    write(other, "lib.py", "made.o")
+    (other / ".gitignore").write_text("*.o\n")
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "one")
+    write(root, "train.py")
+    git(
+        root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "libs/other"
+    )
+    (root / ".gitignore").write_text("*.py\n!train.py\nlibs/\n")
+    write(root, "libs/other/untracked.py", "libs/other/x.o", "libs/beside.txt")
+    assert names(found_in(root)) == {
+        "train.py", ".gitignore", ".gitmodules", "libs/other/lib.py", "libs/other/.gitignore",
+        "libs/other/untracked.py",
+    }  # fmt: skip
+
+
+def test_outside_git_the_scripts_folder_is_the_project(tmp_path: Path) -> None:
+    write(tmp_path, "p/train.py", "p/lib/a.py", "p/__pycache__/a.pyc", "p/env/bin/python", "q.py",
+          "p/runs/r1/run.json", "p/runs/r1/job.sh", "p/mine/x/ranks", "p/a.pyc")  # fmt: skip
+    write(tmp_path, "p/env/pyvenv.cfg", "p/conda/conda-meta/history")
+    write(tmp_path, f"p/{OWN_FOLDER}/4242/c1.r0.7.jsonl")
+    project = project_of(tmp_path / "p" / "train.py", tmp_path)
+    assert project == Project(root=tmp_path / "p", git=False, file=tmp_path / "p" / "train.py")
+    found = find_files(project, CodeRules(), tmp_path / "p" / "mine")
+    assert names(found) == {"train.py", "lib/a.py"}
+
+
+def test_outside_git_a_modules_project_is_the_folder_it_is_imported_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "src/pkg/sub/run.py", "src/pkg/util.py", "src/models/net.py", "notes.txt")
+    file = tmp_path / "src" / "pkg" / "sub" / "run.py"
+    project = project_of(file, tmp_path, tmp_path / "src")
+    assert project is not None
+    assert (project.root, project.package) == (tmp_path / "src", tmp_path / "src" / "pkg")
+    assert names(find_files(project, CodeRules())) == {
+        "pkg/sub/run.py", "pkg/util.py", "models/net.py"
+    }  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path / "src"))  # a place for all kinds of things
+    assert project_of(file, tmp_path, tmp_path / "src") == Project(
+        root=tmp_path / "src" / "pkg", git=False, file=file
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "kept", "told"),
+    [
+        (99, {"train/run.py", "train/util.py", "data/a", "data/b"}, ""),
+        (5, {"run.py", "util.py"}, "its folder train alone is kept"),
+        (1, {"run.py"}, "the program's file alone is kept"),
+    ],
+)
+def test_of_a_large_folder_outside_git_a_modules_package_is_kept_or_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: set[str], told: str
+) -> None:
+    write(tmp_path, "p/train/run.py", "p/train/util.py", "p/data/a", "p/data/b")
+    (tmp_path / "p/train/run.py").write_text("import util\n")
+    monkeypatch.setattr("hpckit.code.files.MAX_PLAIN_FILES", most)
+    monkeypatch.chdir(tmp_path / "p")
+    spec = JobSpec(target="serial", module="train.run", executor="slurm", gpus=0)
+    submission = prepare(spec, tmp_path / "runs", preview=True)
+    (tmp_path / "runs").mkdir()
+    with keeping(submission, tmp_path / "runs") as code:
+        assert code is not None
+        assert {row.path.partition("/")[2] for row in code.tree.manifest.files} == kept
+        assert told in " ".join(code.notes)
+        assert bool(told) == bool(code.notes)
+
+
+def test_a_place_for_all_kinds_of_things_is_no_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, "train.py", "letters.txt", "data/large", ".bashrc")
+    git(tmp_path, "init", "-q")
+    project = project_of(tmp_path / "train.py", tmp_path)
+    assert project == Project(root=tmp_path, git=False, file=tmp_path / "train.py", alone=True)
+    found = find_files(project, CodeRules())
+    assert names(found) == {"train.py"}
+    assert found.lasting() == ["data", "letters.txt"]
+
+
+def test_an_installed_program_has_no_project(tmp_path: Path) -> None:
+    write(tmp_path, "lib/site-packages/tool/x.py", "v/pyvenv.cfg", "v/bin/tool")
+    assert project_of(tmp_path / "lib/site-packages/tool/x.py", tmp_path) is None
+    assert project_of(tmp_path / "v/bin/tool", tmp_path) is None
+
+
+SECRETS = [".env", ".env.local", "a.pem", "b.key", "id_rsa", "id_ed25519.old", ".netrc",
+           "credentials", "Credentials.json", "kaggle.json", "c.p12"]  # fmt: skip
+
+PLAIN = ["id_rsa.pub", ".env.example", "credentials.py", "keys.py", "environment.yml", "monkey.txt"]
+
+
+def test_what_looks_like_a_secret_is_left_out_also_when_git_tracks_it(root: Path) -> None:
+    write(root, *SECRETS, *PLAIN, "in/.ssh/config", "in/deep.pem")
+    git(root, "add", "-f", ".")
+    found = found_in(root)
+    assert names(found) == {*PLAIN}
+    assert {*found.secrets} == {*SECRETS, "in/.ssh", "in/deep.pem"}
+    assert not any(looks_secret(name) for name in PLAIN)
+    rules = CodeRules(include=("credentials", "in/deep.pem"))
+    assert names(found_in(root, rules)) == {*PLAIN, "credentials", "in/deep.pem"}
+
+
+def test_rules_include_and_exclude(root: Path) -> None:
+    write(root, "train.py", "gen/made.py", "gen/x.txt", "data/a.csv", "data/b.py", "lib/_c.so")
+    (root / ".gitignore").write_text("gen/\n*.so\n")
+    rules = CodeRules(include=("gen/*.py", "*.so"), exclude=("data/",))
+    assert names(found_in(root, rules)) == {".gitignore", "train.py", "gen/made.py", "lib/_c.so"}
+
+
+def test_the_rules_are_read_strictly(root: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (root / "hpckit.yaml").write_text("code:\n  exclude: [data/]\n  max_mb: 5\n")
+    write(tmp_path, "config/hpckit/hpckit.yaml")
+    (tmp_path / "config" / "hpckit" / "hpckit.yaml").write_text("code: {keep: false, max_mb: 9}\n")
+    assert read_rules(root) == CodeRules(keep=False, exclude=("data/",), max_mb=5)
+    for text, fault in (
+        ("code:\n  exlude: [a]\n", "hpckit.yaml:2: unknown key 'exlude' in code."),
+        ("code: {max_mb: 0}\n", "'max_mb' is 0, must be at least 1"),
+        ("code:\n  exclude: ['!x']\n", "hpckit.yaml:2: 'exclude' holds '!x'"),
+        ("code: no\n", "must be a mapping"),
+    ):
+        (root / "hpckit.yaml").write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            read_rules(root)
+        assert fault in str(caught.value)
+
+
+def test_too_many_files_are_not_looked_through(root: Path, tmp_path: Path, monkeypatch) -> None:
+    write(tmp_path, *(f"many/{number}.dat" for number in range(50)), "many/train.py")
+    monkeypatch.setattr("hpckit.code.files.MAX_PLAIN_FILES", 20)
+    monkeypatch.setattr("hpckit.code.files.MAX_FILES", 20)
+    with pytest.raises(TooManyError):
+        find_files(Project(root=tmp_path / "many", git=False), CodeRules())
+    write(root, *(f"out/{number}.dat" for number in range(50)), "train.py")
+    (root / ".gitignore").write_text("*.dat\n")
+    assert names(found_in(root)) == {"train.py", ".gitignore"}  # what is ignored does not count
+    (root / ".gitignore").unlink()
+    with pytest.raises(TooManyError):
+        found_in(root)
