@@ -11,9 +11,7 @@ from typing import Any
 
 from hpckit.api.job_stats import JobStats
 from hpckit.api.stats import stats_of_runs
-from hpckit.causes import Kind
 from hpckit.errors import CommandError
-from hpckit.failures import why
 from hpckit.find import newest_runs
 from hpckit.job import Job, filled
 from hpckit.option_words import read_sbatch
@@ -70,15 +68,12 @@ def _is_over(row: JobStats) -> bool:
 
 
 def _evidence(row: JobStats) -> Evidence:
-    status = row.found.known.status if row.found else None
-    cause = why(status.run, status.ranks, status.state) if status else None
-    killed = row.job.state == "OUT_OF_MEMORY" or bool(row.summary.oom_kills)
     bins = [line.values for times in row.timelines for line in times.cores_used]
     # The set-up of the job, which its ranks know nothing of, belongs to the time that it needs.
     short = any(note.code == "rank_times" for note in row.job.notes)
     return Evidence(
         job=replace(row.job, elapsed_s=None) if short else row.job,
-        out_of_memory=killed or (cause is not None and cause.kind is Kind.OUT_OF_MEMORY),
+        out_of_memory=bool(row.job.out_of_memory or row.summary.oom_kills),
         cores_peak=max((value for row in bins for value in row if value is not None), default=None),
     )
 

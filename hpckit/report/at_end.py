@@ -88,7 +88,9 @@ def main() -> None:
     """Write the summary of the run in a folder, and the newest attempt's line into ledgers."""
     run = read_run(Path(sys.argv[1]))
     status = status_at_end(run, os.environ)
-    found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run, status=status)))
+    full = status.out_of_memory if status else None
+    known = KnownJob(run=run, status=status, out_of_memory=full)
+    found = gather_one(Target(job_id=run.job_id, known=known))
     job, advice = advised(_as_asked(found.job, run, os.environ), found.timelines)
     save(replace(found, job=job), advice)
     learn_at_end(run, found.job)

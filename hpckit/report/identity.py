@@ -7,7 +7,7 @@ from hpckit.report.attempt_spans import lost_rows
 from hpckit.report.known_job import KnownJob
 from hpckit.run_record import session_kind
 from hpckit.runs import Run
-from hpckit.slurm.states import is_finished, is_running
+from hpckit.slurm.states import JobState, is_finished, is_running
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import total
 from hpckit.stats.summary.figures import RUN, SACCT, JobUse, Requested
@@ -37,6 +37,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         site=written.get("site", {}).get("name"),
         state=str(state),
         exit_code=_exit_code(known),
+        out_of_memory=_out_of_memory(known),
         running=is_running(state),
         interactive=session_kind(run.record) is not None
         if run
@@ -86,6 +87,13 @@ def _exit_code(known: KnownJob) -> int | None:
         return None
     own = known.status.exit_code if known.status else None
     return own if own is not None or known.last is None else known.last.exit_code
+
+
+def _out_of_memory(known: KnownJob) -> bool | None:
+    """Say whether memory was full: Slurm may call such a job FAILED, of which the run knows it."""
+    if not is_finished(known.state):
+        return None
+    return True if known.state is JobState.OUT_OF_MEMORY else known.out_of_memory
 
 
 def _of_exit(known: KnownJob) -> dict[str, str]:

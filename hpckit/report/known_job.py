@@ -21,6 +21,8 @@ class KnownJob:
         attempts: sacct's rows, oldest first.
         record: squeue's or scontrol's, of a job that accounting does not have.
         ranks: (restart, start, end or None) of each attempt, by the rank files.
+        out_of_memory: whether the newest attempt of a run ended because memory was full, by all
+            that its folder says; None: there is no run, or it is not over.
     """
 
     run: Run | None = None
@@ -28,6 +30,7 @@ class KnownJob:
     attempts: tuple[JobUsage, ...] = ()
     record: JobRecord | None = None
     ranks: tuple[tuple[int, float, float | None], ...] = ()
+    out_of_memory: bool | None = None
 
     @property
     def last(self) -> JobRecord | None:

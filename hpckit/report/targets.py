@@ -113,7 +113,12 @@ def _of_run(
     # A job that was requeued and renamed has neither name nor time of its run's in its last row.
     if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
-    known = KnownJob(run=run, status=status, attempts=_with_plan(run, attempts))
+    known = KnownJob(
+        run=run,
+        status=status,
+        attempts=_with_plan(run, attempts),
+        out_of_memory=status.out_of_memory,
+    )
     notes = _trouble(trouble) if run.scheduler.accounting else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 

@@ -199,6 +199,17 @@ class RunStatus:
         return self.state is JobState.COMPLETED
 
     @property
+    def out_of_memory(self) -> bool | None:
+        """Whether it ended because memory was full, by all that its folder says; None: not yet."""
+        if not self.finished:
+            return None
+        from hpckit.causes import Kind  # noqa: PLC0415  # few ask
+        from hpckit.failures import why  # noqa: PLC0415
+
+        cause = why(self.run, self.ranks, self.state)
+        return cause is not None and cause.kind is Kind.OUT_OF_MEMORY
+
+    @property
     def chain(self) -> str | None:
         """Which of a chain's jobs the newest attempt is, in words; None: it is no chain."""
         jobs = self.run.jobs

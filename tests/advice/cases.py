@@ -215,6 +215,12 @@ CASES = (
          action="--time 03:00:00"),
     Case("out-of-memory", "red", job(state="OUT_OF_MEMORY"), job(state="FAILED"),
          action="--mem-gb 90"),
+    # Where no kill is counted, the last samples may know it.
+    Case("out-of-memory", "red", took(60, 7200, state="FAILED", out_of_memory=True),
+         took(60, 7200, state="FAILED", out_of_memory=False),
+         action="--mem-gb 90"),
+    Case("failed", "yellow", took(60, 7200, state="FAILED", out_of_memory=False),
+         took(60, 7200, state="FAILED", out_of_memory=True)),
     Case("out-of-memory", "red", job(summary={"oom_kills": 1}), job(summary={"oom_kills": 0})),
     Case("test-qos", "info", job(qos="devel"), job(qos="normal")),
     Case("idle-tail", "red", one(idle_tail_s=1800.0), one(idle_tail_s=599.0), lost=0.5,

@@ -16,6 +16,7 @@ from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode
 from hpckit.stats.samples.records import Note
 from hpckit.stats.summary.figures import GpuUse
+from hpckit.tracebacks import OUT_OF_MEMORY_SAMPLED
 from tests.conftest import Answer
 from tests.js1 import encode
 from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples
@@ -395,3 +396,26 @@ def test_a_local_run_that_failed_before_its_ranks_began_has_run(here: Path, cli:
     assert "not started" not in said
     assert "not had a node" not in said
     assert "unknown" not in said
+
+
+def test_out_of_memory_by_the_samples_is_said_as_status_says_it(here: Path, cli: Cli) -> None:
+    folder = make_run(here / "runs", state="FAILED", seconds=3600)
+    write_samples(folder / "samples", [BUSY], memory=63 << 30)
+    record = folder / "ranks" / "0.json"
+    rank = json.loads(record.read_text())
+
+    def ended(error: str) -> None:
+        rank["attempts"][0] |= {"exit_code": 137, "error": error}
+        record.write_text(json.dumps(rank))
+
+    ended(f"{OUT_OF_MEMORY_SAMPLED}: 63.0 of 64.0 GiB were in use on this node just before")
+    assert "(out of memory)" in cli("status", "latest").out
+    found = document(cli, "latest")
+    assert (found["state"], found["out_of_memory"]) == ("FAILED", True)
+    severities = {item["id"]: item["severity"] for item in found["advice"]}
+    assert severities["out-of-memory"] == "red"
+    assert "failed" not in severities
+    ended("ValueError: x")
+    found = document(cli, "latest")
+    assert found["out_of_memory"] is False
+    assert "failed" in {item["id"] for item in found["advice"]}

@@ -279,6 +279,8 @@ class JobUse:
         raw_id: Slurm's own number of an array task.
         state: Slurm's name of the job's state.
         exit_code: as in a shell: 128 + signal after a signal; None if the job runs, or if unknown.
+        out_of_memory: whether it ended because memory was full, by Slurm, the kernel's count, or
+            its last samples; None if the job runs, or if unknown.
         elapsed_s: time of all attempts together.
         interactive: whether a person used it directly (salloc, srun --pty, `hpckit shell`,
             `hpckit jupyter`); None if unknown.
@@ -303,6 +305,7 @@ class JobUse:
     site: str | None = None
     state: str | None = None
     exit_code: int | None = None
+    out_of_memory: bool | None = None
     running: bool = False
     interactive: bool | None = None
     submitted_by_hpckit: bool = False
