@@ -175,7 +175,9 @@ def differences(
     lines += _files("template", old.get("templates", []), new["templates"])
     for part in ("workload", "site"):
         before, now = old.get(part) or {}, new.get(part) or {}
-        if before.get("hash") != now.get("hash"):
+        if before.get("name") != now.get("name"):
+            lines.append(f"{part}: {shown(before.get('name'))} -> {shown(now.get('name'))}")
+        elif before.get("hash") != now.get("hash"):
             lines.append(f"{part} {now.get('name')} has changed")
     lines += _revisions(old, new)
     if old["hpckit_version"] != new["hpckit_version"]:

@@ -714,6 +714,7 @@ RECORD = {**run_record(), "templates": [{"name": "t", "hash": "1", "collection":
                         {"name": "u", "hash": "3", "collection": "lab"}]},
          "template u of lab is new"),
         ({"site": {"name": "box", "hash": "2"}}, "site box has changed"),
+        ({"site": {"name": "vera", "hash": "2"}}, "site: box -> vera"),
         ({"workload": {"name": "ddp", "hash": "2"}}, "workload ddp has changed"),
         ({"hpckit_version": "0.2.0"}, "hpckit 0.1.0 -> 0.2.0"),
     ],
