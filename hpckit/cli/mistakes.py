@@ -136,7 +136,9 @@ def explain(error: Exception, typed: tuple[str, ...]) -> str:
     if message.startswith("Got unexpected extra argument"):
         return _too_many(error, message, command)
     if message.startswith("No such command"):
-        return f"{message} To submit a workload or a program: hpckit submit NAME. {_see(error, '')}"
+        of_group = getattr(getattr(error, "ctx", None), "parent", None) is not None
+        submit = "" if of_group else " To submit a workload or a program: hpckit submit NAME."
+        return f"{message}{submit} {_see(error, '')}"
     said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     for theirs, ours in _PLAINER.items():
         said = re.sub(theirs, ours, said)

@@ -155,6 +155,8 @@ NAMES = [
     case("memory with a unit", "submit ddp --mem-gb 16G", "'16G' is not a whole number",
          "hpckit submit --help"),
     case("a workload as a command", "ddp", "No such command 'ddp'", "hpckit submit NAME"),
+    case("an unknown command of a group", "sites nope",
+         "No such command 'nope'. See `hpckit sites --help`."),
     case("an option before the command", "--nodes 2 submit ddp", "--nodes", "command first"),
     case("a job left out", "logs", "'JOBID'", "`latest` is the newest run"),
     case("sample's command without --", "sample python x.py", "hpckit sample -- python x.py"),
