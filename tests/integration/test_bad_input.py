@@ -193,6 +193,7 @@ NAMES = [
     case("a factor as Python writes it", "submit ddp --retry timeout:time*1_0", "the factor must"),
     case("a GPU type left out before its colon", "submit ddp --gpus :2", "':2' must be a number"),
     case("the same of a study", "scale ddp --gpus :1,2", "':1' names no type"),
+    case("a script of an unset variable", ("submit", "ddp", ""), "program is empty", "variable"),
     case("script is a folder", "submit ddp code", "code' is a folder", files={"code": None}),
     case("unknown site", "submit ddp --site alviss", "'alviss'", "Did you mean 'alvis'?"),
     case("unknown site in the environment", "submit ddp", "'moon'", env={"HPCKIT_SITE": "moon"}),
