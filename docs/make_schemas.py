@@ -55,14 +55,18 @@ def _type(one: Schema) -> str:
     if "const" in one:
         return f"`{one['const']}`"
     if "enum" in one:
-        return ", ".join(f"`{word}`" for word in one["enum"] if word is not None)
+        return ", ".join(f"`{_yaml(word)}`" for word in one["enum"] if word is not None)
     kinds = one.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind != "null"]
     if "array" in kinds:
         return f"list of {_type(one['items'])}" if one.get("items", {}).get("type") else "list"
-    if "string" in kinds:
+    if "string" in kinds and "boolean" not in kinds:  # a number that stands for a text
         kinds = [kind for kind in kinds if kind not in ("number", "integer")]
     return " or ".join(_TYPES.get(kind, kind) for kind in kinds)
+
+
+def _yaml(word: object) -> str:
+    return str(word).lower() if isinstance(word, bool) else str(word)
 
 
 def _said(one: Schema) -> str:

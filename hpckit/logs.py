@@ -31,12 +31,15 @@ def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list
         ranks = sorted({rank for rank in names if rank is not None})
         return [*_present(run.dir / JOB_LOG), *(p for r in ranks for p in _of_rank(folder, r))]
     if rank is not None:
-        if not 0 <= rank < run.ranks:
-            raise NotFoundError(
-                f"Rank {rank} does not exist: this run has ranks 0 to {run.ranks - 1}."
-            )
+        need_rank(run, rank)
         return _of_rank(folder, rank)
     return _of_rank(folder, 0) or _present(run.dir / JOB_LOG, or_empty=False)
+
+
+def need_rank(run: Run, rank: int) -> None:
+    """Raise NotFoundError if a run has no such rank."""
+    if not 0 <= rank < run.ranks:
+        raise NotFoundError(f"Rank {rank} does not exist: this run has ranks 0 to {run.ranks - 1}.")
 
 
 def _of_rank(folder: Path, rank: int) -> list[Path]:

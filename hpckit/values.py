@@ -200,9 +200,14 @@ _PLAIN: dict[Any, _Reader] = {
 }
 
 
+def _written(limit: float) -> str:
+    return str(int(limit)) if limit == int(limit) else f"{limit:g}"
+
+
 def _limited(inner: _Reader, limits: Sequence[object]) -> _Reader:
     bounds = [limit for limit in limits if isinstance(limit, Within)]
-    what = "".join([inner.what, *(f" from {row.least:g} to {row.most:g}" for row in bounds)])
+    spans = (f" from {_written(row.least)} to {_written(row.most)}" for row in bounds)
+    what = "".join([inner.what, *spans])
 
     def read(value: Any, name: str) -> Any:  # noqa: ANN401
         got = inner.read(value, name)

@@ -14,6 +14,7 @@ from hpckit.api.run_status import status_of
 from hpckit.arguments import checked
 from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError
 from hpckit.failures import error_report
+from hpckit.logs import need_rank
 from hpckit.payload import function as in_job
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
@@ -67,6 +68,7 @@ class Call(Run, Generic[Result]):
             rank: whose result, of a function that ran on several ranks.
 
         Raises:
+            NotFoundError: the job has no such rank.
             JobError: the job ended without a result (out of memory, time limit, cancelled,
                 sys.exit...), or the function could not be loaded in it.
             StillRunningError: it was not over in time. OutsideError: nobody knows what became of
@@ -113,6 +115,7 @@ class Call(Run, Generic[Result]):
 
     def _outcome(self, timeout: float | None, rank: int) -> _Outcome[Result]:
         if rank not in self._outcomes:
+            need_rank(self._folder, rank)
             until = float("inf") if timeout is None else time.monotonic() + timeout
             call, last = None, self._last()
             while call is not last:  # the end of one may bring another

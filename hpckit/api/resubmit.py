@@ -26,7 +26,7 @@ from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
-from hpckit.submission.record import differences, make_record, shown
+from hpckit.submission.record import asked_otherwise, differences, make_record
 from hpckit.submission.resubmitted import replaced_by, resubmitted_as
 from hpckit.text import counted, in_line, settings_text
 
@@ -212,7 +212,8 @@ def _differs(
     Where the run's own code is taken, no change of it counts.
     """
     record = make_record(submission, submission.rendered)
-    lines = [*_changed(before, submission.spec), *differences(run.record, record, told)]
+    lines = asked_otherwise(before, submission.spec, record["plan"])
+    lines += differences(run.record, record, told)
     if same_code:
         return [line for line in lines if not line.startswith("code: ")]
     from hpckit.api.code import code_changed  # noqa: PLC0415  # a submission needs none of it
@@ -265,13 +266,6 @@ def _kept_code(run: RunFolder) -> CodePlan:
             f"Run {run.run_id} has no copy of its code ({why}): leave --same-code out."
         )
     return plan
-
-
-def _changed(before: JobSpec, spec: JobSpec) -> list[str]:
-    """Return a line for each thing asked otherwise that the worked-out job does not show."""
-    names = ("args", "array", "zip", "after", "name", "executor")
-    pairs = [(name, getattr(before, name), getattr(spec, name)) for name in names]
-    return [f"{name}: {shown(old)} -> {shown(new)}" for name, old, new in pairs if old != new]
 
 
 def _whose(run: RunFolder, rendered: Rendered) -> str:

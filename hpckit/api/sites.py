@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from hpckit.api import Tell, log, readable, searched
 from hpckit.arguments import FUNCTION, checked, maybe
@@ -27,7 +28,7 @@ from hpckit.values import Seconds
 
 __all__ = [
     "Detected", "Outcome", "PartitionLimits", "Site", "WriteResult", "detect_cluster", "init",
-    "site", "site_in_use", "site_page", "sites", "sites_and_here", "sources_of",
+    "site", "site_file", "site_in_use", "site_page", "sites", "sites_and_here", "sources_of",
 ]  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -100,7 +101,7 @@ def init(
         RequestError: the name is not valid.
     """
     found = found or detect_cluster()
-    path = config_folder() / "templates" / "sites" / f"{_site_name(name, found)}.yaml"
+    path = site_file(name, found)
     from hpckit.api.templates import write_schemas  # noqa: PLC0415  # for this alone
 
     written = write_site_file(path, site_page(found), force=force)
@@ -108,7 +109,8 @@ def init(
     return written
 
 
-def _site_name(name: str | None, found: Detected) -> str:
+def site_file(name: str | None, found: Detected) -> Path:
+    """Return where `init` puts the site's file; raises what it raises for a name."""
     chosen = name or found.name
     if chosen is None:
         raise OutsideError("Slurm does not give the name of this cluster: give --name NAME.")
@@ -117,7 +119,7 @@ def _site_name(name: str | None, found: Detected) -> str:
             f"{chosen!r} is not a valid site name: give another name with --name "
             "(letters, digits, . _ -)"
         )
-    return chosen
+    return config_folder() / "templates" / "sites" / f"{chosen}.yaml"
 
 
 def site_in_use(name: str, tell: Tell) -> tuple[Found, str]:

@@ -51,7 +51,7 @@ def init(
     found = detect_cluster(timeout=timeout_s)
     say_unknown(found)
     if dry_run:
-        show_text(site_page(found))
+        _show(name, found, json)
         return
     placed = api.init(name, force=force, found=found)
     if json:
@@ -63,6 +63,14 @@ def init(
     if placed.outcome is Outcome.KEPT:
         raise typer.Exit(1)
     _say_next(placed.path.stem)
+
+
+def _show(name: str | None, found: Detected, json: bool) -> None:
+    path, page = api.site_file(name, found), site_page(found)
+    if json:
+        print_json({"site": path.stem, "path": str(path), "page": page})
+    else:
+        show_text(page)
 
 
 def say_unknown(found: Detected) -> None:

@@ -24,6 +24,7 @@ LimitOption = Annotated[
         "--limit",
         "-n",
         min=0,
+        metavar="N",
         show_default=False,
         help="How many, the newest; 0 shows all. [default: 20; all that other options choose]",
     ),

@@ -5,6 +5,7 @@ programmer's words.
 """
 
 import contextlib
+import re
 import shlex
 from collections.abc import Iterator
 from copy import copy
@@ -35,7 +36,11 @@ _ELSEWHERE = {
 }
 # A word of a line to type that is longer, as an array's values may be, is cut.
 _LONGEST_WORD = 80
-_PLAINER = {"a valid int": "a whole number", "a valid float": "a number"}
+# What typer calls a kind of number, which its versions spell differently, and what people do.
+_PLAINER = {
+    r"a valid int(eger)?( range)?\b": "a whole number",
+    r"a valid float( range)?\b": "a number",
+}
 
 
 class OwnWordsCommand(TyperCommand):
@@ -131,10 +136,12 @@ def explain(error: Exception, typed: tuple[str, ...]) -> str:
     if message.startswith("Got unexpected extra argument"):
         return _too_many(error, message, command)
     if message.startswith("No such command"):
-        return f"{message} To submit a workload or a program: hpckit submit NAME. {_see(error, '')}"
+        of_group = getattr(getattr(error, "ctx", None), "parent", None) is not None
+        submit = "" if of_group else " To submit a workload or a program: hpckit submit NAME."
+        return f"{message}{submit} {_see(error, '')}"
     said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     for theirs, ours in _PLAINER.items():
-        said = said.replace(theirs, ours)
+        said = re.sub(theirs, ours, said)
     latest = " (`latest` is the newest run)" if "Missing argument 'JOBID" in said else ""
     return f"{said}{latest}. {_see(error, command)}"
 

@@ -57,7 +57,8 @@ def status(
 def logs(
     job_id: JobArgument,
     rank: Annotated[
-        int | None, typer.Option("--rank", help="Show the log of this rank (default 0).")
+        int | None,
+        typer.Option("--rank", min=0, metavar="N", help="Show the log of this rank (default 0)."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show the logs of the job script and of all ranks.")

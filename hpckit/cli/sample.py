@@ -21,7 +21,7 @@ def sample(
     context: typer.Context,
     interval: Annotated[
         float,
-        typer.Option(callback=finite, metavar="S", help="Seconds between samples; 0 = off."),
+        typer.Option(min=0, callback=finite, metavar="S", help="Seconds between samples; 0 = off."),
     ] = 10.0,
     folder: Annotated[
         Path | None,

@@ -146,7 +146,7 @@ def scale(
     """
     outputs = Outputs(json=json, csv=csv, html=html, pictures=(png, svg))
     wanted = WantedOptions(efficiency=efficiency, full_steps=full_steps, full_epochs=full_epochs)
-    outputs.check()
+    outputs.check(none_yet=no_wait and from_ is None)
     check_wanted(wanted)
     lists = {"gpus": gpus, "nodes": nodes, "tasks_per_node": tasks_per_node}
     if from_ is None:
@@ -164,7 +164,7 @@ def scale(
         found = _called(from_, runs, [name, *lists.values()])
     if not no_wait:
         _wait(found)
-    elif from_ is None:
+    elif from_ is None and not json:
         say(found.name)
         return
     outputs.show(found.report(**wanted))
@@ -182,16 +182,26 @@ class Outputs:
     html: Path | None
     pictures: tuple[Path | None, Path | None]
 
-    def check(self) -> None:
+    def check(self, *, none_yet: bool) -> None:
         """Refuse what cannot be given, before anything is submitted.
 
+        `none_yet`: there will be no figures at the end of the command, which does not wait.
+
         Raises:
-            RequestError: two shapes, or a file's name with another ending than its option.
+            RequestError: two shapes, a file's name with another ending than its option, or a page
+                or table of figures that are not there.
             OutsideError: matplotlib, which draws the pictures, is not installed.
         """
         if self.json and self.csv:
             raise RequestError("Give one of --json and --csv.")
-        for path, kind in zip(self.pictures, ("png", "svg"), strict=True):
+        drawn = dict(zip(("png", "svg"), self.pictures, strict=True))
+        for word, given in {"csv": self.csv, "html": self.html, **drawn}.items():
+            if none_yet and given:
+                raise RequestError(
+                    f"--{word} needs figures, and --no-wait does not wait for them: leave it out, "
+                    "and give it to `hpckit scale --from STUDY` later."
+                )
+        for kind, path in drawn.items():
             if path is not None and path.suffix.lower() != f".{kind}":
                 raise RequestError(f"--{kind} {str(path)!r}: the file's name must end in .{kind}.")
         if any(self.pictures):

@@ -9,6 +9,7 @@ from hpckit.api.stats import explain_advice, grafana_dashboard, stats_schema
 from hpckit.cli.arguments import JsonOption, RunsOption, finite
 from hpckit.cli.output import say, show_text
 from hpckit.cli.show_stats import show
+from hpckit.errors import RequestError
 
 _Jobs = Annotated[
     list[str] | None,
@@ -98,11 +99,13 @@ def stats(
     if schema or dashboard:
         show_text(stats_schema() if schema else grafana_dashboard())
         return
-    if explain_rule is not None:
-        say(explain_advice(explain_rule))
-        return
     files = {"html": html, "png": png, "svg": svg, "textfile": textfile}
     shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "openmetrics": openmetrics}
+    if explain_rule is not None:
+        for word in (name for name, asked in (shapes | files).items() if asked):
+            raise RequestError(f"--explain prints a text about a rule: leave out --{word}.")
+        say(explain_advice(explain_rule))
+        return
     show(
         job_ids or (),
         runs,

@@ -108,7 +108,6 @@ def _say_swallowed(own_words: tuple[str, ...]) -> None:
 def _preview(submission: Submission, *, json: bool) -> None:
     _ = submission.rendered  # what is wrong with it is said first, and alone
     say_job(submission)
-    say_which_script(submission)
     show_script(submission, json=json)
 
 
@@ -143,15 +142,6 @@ def say_job_notes(submission: Submission) -> None:
         note(f"note: {in_line(line)}")
 
 
-def say_which_script(submission: Submission) -> None:
-    """Say on stderr whose script a dry run prints, where a submission would not use it."""
-    if chosen_otherwise(submission):
-        note(
-            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
-            "would run on this machine: --executor local prints that script"
-        )
-
-
 def say_check(run_id: str, answer: str, *, json: bool) -> None:
     """Print what Slurm says of a job that it would take."""
     if json:
@@ -163,7 +153,12 @@ def say_check(run_id: str, answer: str, *, json: bool) -> None:
 def show_script(
     submission: Submission, *, json: bool, more: Mapping[str, Any] | None = None
 ) -> None:
-    """Print the script of a dry run; `more` is for its document."""
+    """Print the script of a dry run, and say whose it is; `more` is for its document."""
+    if chosen_otherwise(submission):
+        note(
+            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
+            "would run on this machine: --executor local prints that script"
+        )
     if json:
         script = submission.rendered.text
         print_json({"run_id": submission.place.run_id, "script": script, **(more or {})})

@@ -133,9 +133,17 @@ class KeptFiles:
 
 
 def typed_program(text: str) -> str:
-    """Return the absolute path of a path, or of a file here; return any other word unchanged."""
+    """Return the absolute path of a path, or of a file here; return any other word unchanged.
+
+    Raises:
+        RequestError: there is no word.
+    """
+    if not text:
+        raise RequestError(
+            "The program is empty, as of a variable that the shell has not set. Give its path."
+        )
     path = typed_path(text)
-    bare = text and "/" not in text and not text.startswith("~")
+    bare = "/" not in text and not text.startswith("~")
     return text if bare and not is_file(path) else str(path)
 
 

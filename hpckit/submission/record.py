@@ -20,13 +20,20 @@ from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
 from hpckit.run_record import varied
 from hpckit.runs import SCHEMA
+from hpckit.spec import OPTIONS, JobSpec
 from hpckit.submission.kept_code import KeptCode
 from hpckit.submission.model import Submission
 from hpckit.version import __version__
 
 _PLAN_SKIP = ("device",)
 # What people call a name of the plan, where it is another word.
-_LABELS = {"array_size": "array tasks", "parallel": "tasks at once"}
+_LABELS = {
+    "array_size": "array tasks",
+    "parallel": "tasks at once",
+    "sample_interval_s": "sample interval",
+}
+# Options that the plan, the parameters or the site show under another name.
+_WORKED_OUT = ("gpus", "env", "settings", "site")
 
 
 def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
@@ -175,12 +182,23 @@ def differences(
     lines += _files("template", old.get("templates", []), new["templates"])
     for part in ("workload", "site"):
         before, now = old.get(part) or {}, new.get(part) or {}
-        if before.get("hash") != now.get("hash"):
+        if before.get("name") != now.get("name"):
+            lines.append(f"{part}: {shown(before.get('name'))} -> {shown(now.get('name'))}")
+        elif before.get("hash") != now.get("hash"):
             lines.append(f"{part} {now.get('name')} has changed")
     lines += _revisions(old, new)
     if old["hpckit_version"] != new["hpckit_version"]:
         lines.append(f"hpckit {old['hpckit_version']} -> {new['hpckit_version']}")
     return lines
+
+
+def asked_otherwise(before: JobSpec, now: JobSpec, plan: Mapping[str, Any]) -> list[str]:
+    """Return a line for each thing asked otherwise that the worked-out job does not show."""
+    names = ["args", *(name for name in OPTIONS if name not in (*plan, *_WORKED_OUT))]
+    pairs = [(name, getattr(before, name), getattr(now, name)) for name in names]
+    return [
+        f"{_label(name)}: {shown(old)} -> {shown(new)}" for name, old, new in pairs if old != new
+    ]
 
 
 def _label(key: str) -> str:
@@ -189,9 +207,13 @@ def _label(key: str) -> str:
 
 def shown(value: object) -> str:
     """Return a value of a request or plan for people."""
-    if value is None or value == ():
+    if value is None or value in ((), []):
         return "none"
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _revisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import hpckit
-from hpckit.errors import JobError, OutsideError, RequestError, StillRunningError
+from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError, StillRunningError
 from tests import raisers
 from tests.conftest import Answer, processes_of
 from tests.integration.test_local import until
@@ -122,6 +122,9 @@ def test_a_result_that_cannot_be_pickled_is_told(runs: Path) -> None:
 
 def test_each_rank_has_its_result(runs: Path) -> None:
     job = hpckit.call(lambda: int(os.environ["RANK"]), strategy="ddp", tasks_per_node=2, nodes=2)
+    for ask in (job.result, job.exception):  # at once: no end of the job would bring one
+        with pytest.raises(NotFoundError, match="Rank 4 does not exist: this run has ranks 0 to 3"):
+            ask(timeout=0, rank=4)
     assert [job.result(rank=rank) for rank in range(4)] == [0, 1, 2, 3]
 
 

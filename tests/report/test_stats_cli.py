@@ -299,6 +299,14 @@ def test_explain_names_threshold_and_source(here: Path, cli: Cli) -> None:
     assert "low-gpu-utilization" in answer.err
 
 
+@pytest.mark.parametrize("words", [("--json",), ("--openmetrics",), ("--html", "x.html")])
+def test_explain_has_no_other_shape(here: Path, cli: Cli, words: tuple[str, ...]) -> None:
+    answer = cli("stats", "--explain", "low-gpu-utilization", *words)
+    assert (answer.status, answer.out) == (2, "")
+    assert f"leave out {words[0]}" in answer.err
+    assert not (here / "x.html").exists()
+
+
 def test_an_array_shows_how_its_tasks_are_spread(here: Path, cli: Cli) -> None:
     for task in range(20):
         folder = make_run(

@@ -119,6 +119,21 @@ def test_a_preview_writes_nothing(here: Path, newest: Cluster, cli) -> None:
     assert not site_file(here).exists()
 
 
+def test_a_preview_as_json_is_one_document(here: Path, newest: Cluster, cli) -> None:
+    done = cli("init", "--dry-run", "--json")
+    record = json.loads(done.out)
+    assert (record["site"], record["path"]) == ("newest", str(site_file(here)))
+    assert record["page"] == cli("init", "--dry-run").out
+    assert not site_file(here).exists()
+
+
+def test_a_preview_refuses_the_names_that_init_refuses(here: Path, newest: Cluster, cli) -> None:
+    for preview in ((), ("--dry-run",)):
+        done = cli("init", "--name", "a b", *preview)
+        assert (done.status, done.out) == (2, "")
+        assert "'a b' is not a valid site name" in done.err
+
+
 def test_json_is_one_document(here: Path, newest: Cluster, cli) -> None:
     record = json.loads(cli("init", "--json").out)
     assert (record["site"], record["outcome"]) == ("newest", "written")

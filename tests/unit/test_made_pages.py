@@ -35,6 +35,12 @@ def test_the_page_is_as_it_is_made(name: str, text: Callable[[], str]) -> None:
     assert (ROOT / "docs" / name).read_text() == text(), "run: make pages"
 
 
+def test_the_keys_of_files_say_numbers_and_truth_as_yaml_writes_them() -> None:
+    page = schemas.page()
+    assert "| `parameters.NAME.default` | text or number or true or false |" in page
+    assert "| `advice.NAME` | `false`, `off` or keys |" in page
+
+
 def test_both_pages_have_every_command_and_its_options() -> None:
     page, man = (
         (ROOT / "docs" / "commands.md").read_text(),

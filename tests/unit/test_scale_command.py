@@ -71,6 +71,27 @@ def test_rounds_are_submitted_there_and_back_and_each_run_names_its_study(
     assert "afterany" not in "".join(path.read_text() for path in fake_slurm.glob("script-*.sh"))
 
 
+def test_what_does_not_wait_prints_one_document_too(
+    script: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    refusing(script, "false")
+    said = cli(*FOUR, "--no-wait", "--json")
+    assert said.status == 0, said.err
+    document = json.loads(said.out)
+    assert {row["study"]["id"] for row in records(script)} == {document["study"]}
+    assert [row["runs"] for row in document["sizes"]] == [0, 0]
+
+
+@pytest.mark.parametrize("words", [("--csv",), ("--html", "x.html"), ("--svg", "x.svg")])
+def test_figures_that_nobody_waits_for_are_refused_before_anything_is_submitted(
+    script: Path, fake_slurm: Path, cli: Cli, words: tuple[str, ...]
+) -> None:
+    said = cli(*FOUR, "--no-wait", *words)
+    assert (said.status, said.out) == (2, "")
+    assert f"{words[0]} needs figures, and --no-wait does not wait" in said.err
+    assert not (script / "runs").exists()
+
+
 def test_in_turn_each_run_waits_for_the_one_before(
     script: Path, fake_slurm: Path, cli: Cli
 ) -> None:

@@ -88,3 +88,23 @@ def test_a_record_that_says_strange_things_of_its_session_is_damaged(here: Path)
     assert json.loads((run.dir / "run.json").read_text())["session"]["kind"] == ["x"]
     with pytest.raises(RequestError, match="damaged"):
         find_shell(str(run.dir), here)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit", "ddp"),
+        ("shell",),
+        ("jupyter", "--skip-check", "program"),
+        ("scale", "ddp", "--gpus", "1,2"),
+    ],
+)
+def test_a_dry_run_without_slurm_says_whose_script_it_prints(
+    cli: Cli, words: tuple[str, ...]
+) -> None:
+    said = cli(*words, "--dry-run")
+    assert said.status == 0
+    assert "#SBATCH" in said.out
+    assert "No Slurm answers here, so without --dry-run" in said.err
+    assert "No Slurm answers" not in cli(*words, "--dry-run", "--executor", "slurm").err

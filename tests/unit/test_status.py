@@ -33,7 +33,7 @@ from hpckit.stop_marks import (
     add_mark,
     marks_of,
 )
-from hpckit.submission.record import differences
+from hpckit.submission.record import asked_otherwise, differences
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import cancel, wait
@@ -714,12 +714,44 @@ RECORD = {**run_record(), "templates": [{"name": "t", "hash": "1", "collection":
                         {"name": "u", "hash": "3", "collection": "lab"}]},
          "template u of lab is new"),
         ({"site": {"name": "box", "hash": "2"}}, "site box has changed"),
+        ({"site": {"name": "vera", "hash": "2"}}, "site: box -> vera"),
         ({"workload": {"name": "ddp", "hash": "2"}}, "workload ddp has changed"),
         ({"hpckit_version": "0.2.0"}, "hpckit 0.1.0 -> 0.2.0"),
     ],
 )  # fmt: skip
 def test_each_difference_has_its_line(changes: dict, line: str | None) -> None:
     assert differences(RECORD, {**RECORD, **changes}) == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
+    ("asked", "lines"),
+    [
+        ({}, []),
+        ({"retry": ("fail",), "retries": 2}, ["retry: none -> fail", "retries: 1 -> 2"]),
+        ({"no_code": True, "skip_checks": ("time",)},
+         ["no code: no -> yes", "skip checks: none -> time"]),
+        ({"checkpoint": "x/*.pt", "max_requeues": 2}, ["checkpoint: none -> x/*.pt"]),
+        ({"exclude_bad": True, "args": ("--lr", "1")}, ["args: none -> --lr 1",
+                                                       "exclude bad: no -> yes"]),
+        ({"gpus": 4, "env": "torch", "settings": ("a=1",), "site": "box", "nodes": 2}, []),
+    ],
+)  # fmt: skip
+def test_what_was_asked_otherwise_and_no_plan_shows_has_its_line(
+    asked: dict, lines: list[str]
+) -> None:
+    before = JobSpec(target="ddp", program="/p")
+    plan = {**PLAN, "template": "base", "max_requeues": 0}
+    assert asked_otherwise(before, replace(before, **asked), plan) == lines
+
+
+def test_values_of_a_difference_are_written_for_people() -> None:
+    new = {**RECORD, "plan": {**PLAN, "sbatch": ["mail-type=END", "exclusive"]}}
+    old = {**RECORD, "plan": {**PLAN, "sbatch": None, "sample_interval_s": 10.0}}
+    new["plan"]["sample_interval_s"] = 2.5
+    assert differences(old, new) == [
+        "sbatch: none -> mail-type=END exclusive",
+        "sample interval: 10 -> 2.5",
+    ]
 
 
 def test_a_task_alone_keeps_its_values_where_they_stood(tmp_path: Path) -> None:

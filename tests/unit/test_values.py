@@ -58,7 +58,7 @@ def test_a_value_comes_back_from_its_json() -> None:
         ({"count": -1}, "from 0"),
         ({"count": 10**39}, "many digits"),
         ({"count": [[]]}, "'count' is a list"),
-        ({"when": 1e15}, "'when' is 1000000000000000.0, must be a number from 0 to"),
+        ({"when": 1e15}, "'when' is 1000000000000000.0, must be a number from 0 to 253402300799"),
         ({"when": float("nan")}, "'when' is nan"),
         ({"when": {}}, "'when' is a mapping"),
         ({"words": "abc"}, "'words' is 'abc', must be a list"),
