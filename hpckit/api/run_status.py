@@ -126,7 +126,7 @@ def _learn(runs: Sequence[Run], found: Sequence[RunStatus]) -> None:
     """Write down what runs tell of bad nodes, once for each of a run's states and attempts."""
     new: list[RunStatus] = []
     for run, status in zip(runs, found, strict=True):
-        told = (status.state, status.restarts)
+        told = (status.state, status.attempt)
         if status.speaks_of_nodes and run._looked_at != told:
             run._looked_at = told
             new.append(status)

@@ -77,7 +77,7 @@ def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     run, status = known.run, known.status
     if run is None or status is None or run.scheduler.one_machine or is_waiting(status.state):
         return []
-    start, elapsed_s, newest = status.start_time, status.elapsed_s, status.restarts or 0
+    start, elapsed_s, newest = status.start_time, status.elapsed_s, status.attempt or 0
     records = [row.record for row in known.attempts]
     told = [record.restarts for record in records if record.state is not JobState.RESIZING]
     begun = max((restart for restart, _, _ in known.ranks), default=0)

@@ -76,7 +76,7 @@ def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
     first step's: it has the nodes of that alone, and its start, which may be a second later.
     """
     status = known.status
-    if status is None or not status.start_time or (status.restarts or 0) != number:
+    if status is None or not status.start_time or (status.attempt or 0) != number:
         return record
     new = record.name is None
     late = status.finished and not is_finished(record.state) and status.elapsed_s is not None

@@ -128,7 +128,7 @@ def _attempts(status: RunStatus, usage: dict[str, tuple[JobUsage, ...]]) -> tupl
 
     For accounting a job may wait that for the queue has begun, and is the newest of its chain.
     """
-    run, newest = status.run, status.restarts
+    run, newest = status.run, status.attempt
     if len(run.jobs) == 1:
         return usage.get(run.job_id, ())
     rows = [(link, row) for link, job in enumerate(run.jobs) for row in usage.get(job, ())]

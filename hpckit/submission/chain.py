@@ -11,9 +11,11 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
+from hpckit.ranks import read_all_attempts
 from hpckit.run_files import write_json
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished
+from hpckit.submission.verdict import not_begun
 from hpckit.values import Size, rebuild
 
 _NOTE, _MOST_BYTES = "chain.json", 1 << 16
@@ -68,6 +70,19 @@ def record_of(run: Run, records: Mapping[str, JobRecord]) -> JobRecord | None:
         replace(records[job], restarts=link) for link, job in enumerate(run.jobs) if job in records
     ]
     return _speaker(known, read_end(run.dir)) if known else None
+
+
+def begun_before(run: Run, link: int, records: Mapping[str, JobRecord]) -> int:
+    """Return how many of a chain's jobs before one have begun, by Slurm or by their ranks' files.
+
+    One that was cancelled while it waited has not, and the next one is passed on to.
+    """
+    left = {row.restart for row in read_all_attempts(run.dir, [])}
+    before = [(number, records.get(job)) for number, job in enumerate(run.jobs[:link])]
+    return sum(
+        number in left or (record is not None and not not_begun(record, ()))
+        for number, record in before
+    )
 
 
 def _speaker(known: list[JobRecord], end: LinkEnd | None) -> JobRecord:

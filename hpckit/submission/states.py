@@ -47,6 +47,11 @@ def _status(run: Run, said: Answers) -> RunStatus:
         silence="; ".join(said.trouble) if silent else None,
         left_queue=_has_left(run, said),
     )
+    if len(run.jobs) > 1 and (attempt := status.restarts):
+        from hpckit.submission.chain import begun_before  # noqa: PLC0415  # few runs are chains
+
+        begun = begun_before(run, attempt, said.records)
+        status = replace(status, restarts=begun, passed_over=attempt - begun)
     if status.state is JobState.RUNNING and not status.reason_text:
         words = verdict.straggling(status.ranks, run.ranks, time.time())
         status = replace(status, reason_text=words)

@@ -33,6 +33,9 @@ class RunStatus:
     `silence`: why Slurm's queue did not say what it is now, or accounting what became of it.
     `left_queue`: the queue answered, and no longer lists it.
 
+    `restarts`: how often it was started again; `passed_over`: how many of a chain's jobs before the
+    newest attempt never began, as one that was cancelled while it waited.
+
     `held_by`: the job because of which it can never start, where its own `reason` does not say so.
 
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
@@ -50,6 +53,7 @@ class RunStatus:
     time_limit_min: int | None = None
     expected_start: float | None = None
     restarts: int | None = None
+    passed_over: int = 0
     exit_code: int | None = None
     ranks: tuple[RankRecord, ...] = ()
     elsewhere: bool = False
@@ -69,6 +73,11 @@ class RunStatus:
     def finished(self) -> bool:
         """Whether the job is over for good."""
         return is_finished(self.state)
+
+    @property
+    def attempt(self) -> int | None:
+        """The number of its newest attempt, as its files have it: from 0, a chain's by its jobs."""
+        return None if self.restarts is None else self.restarts + self.passed_over
 
     @property
     def never_started(self) -> bool:
@@ -215,7 +224,7 @@ class RunStatus:
         jobs = self.run.jobs
         if len(jobs) == 1:
             return None
-        link = min(self.restarts or 0, len(jobs) - 1)
+        link = min(self.attempt or 0, len(jobs) - 1)
         return f"job {jobs[link]} is attempt {link + 1} of {len(jobs)} ({listed(jobs)})"
 
     def resubmits(self) -> tuple[str | None, str | None]:
@@ -261,11 +270,11 @@ class RunStatus:
 
     @cached_property
     def _earlier(self) -> "list[EarlierEnd]":
-        if not self.restarts and not any(row.restart for row in self.ranks):
+        if not self.attempt and not any(row.restart for row in self.ranks):
             return []
         from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
 
-        return earlier_ends(self.run, self.restarts)
+        return earlier_ends(self.run, self.attempt)
 
     def progress(self) -> "Progress | None":
         """Return how far the script is by what it logged last; None: it has logged nothing.

@@ -119,6 +119,33 @@ def test_a_chain_has_one_status(fake_slurm: Path, chain: Run) -> None:
     assert (found.state, found.unanswered) == (JobState.UNKNOWN, True)
 
 
+@pytest.mark.parametrize(
+    ("second", "with_ranks", "restarts"),
+    [
+        ({"state": "CANCELLED", "nodes": "", "start": "N/A", "elapsed": "0:00"}, False, 1),
+        ({"state": "FAILED"}, False, 2),  # in its set-up: none of its ranks had begun
+        (None, False, 1),  # Slurm has forgotten it, as it does where there is no accounting
+        (None, True, 2),
+    ],
+)
+def test_a_job_of_a_chain_that_never_began_is_no_restart(
+    fake_slurm: Path, chain: Run, second: dict[str, str] | None, with_ranks: bool, restarts: int
+) -> None:
+    rows = [squeue_row("11", "TIMEOUT"), squeue_row("13", "RUNNING", start="50")]
+    if second:
+        rows.append(squeue_row("12", **second))
+    answers(fake_slurm, squeue_out="".join(rows))
+    for number in (0, 1, 2) if with_ranks else (0, 2):
+        ended = None if number == 2 else 20.0 * number + 15
+        write_rank(chain.dir, rank(0, restart=number, started=20.0 * number + 11, ended=ended))
+    (found,) = statuses([chain])
+    assert (found.state, found.restarts, found.attempt) == (JobState.RUNNING, restarts, 2)
+    assert found.document()["restarts"] == restarts
+    assert found.chain == "job 13 is attempt 3 of 3 (11, 12, 13)"
+    assert [row.restart for row in found.ranks] == [2]
+    assert [row.restart for row in found.earlier()] == ([0, 1] if with_ranks else [0])
+
+
 def test_a_chain_is_found_by_each_of_its_jobs(tmp_path, monkeypatch, chain: Run) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for root in (tmp_path, tmp_path / "elsewhere"):  # by its folder, then by the index
