@@ -113,6 +113,12 @@ def merge_sbatch(*lists: Iterable[str]) -> tuple[str, ...]:
     return tuple(merged.values())
 
 
+def is_hold(text: str) -> bool:
+    """Say whether an option of sbatch holds the job; sbatch takes the beginning of its name."""
+    word = text.removeprefix("--")
+    return len(word) > 1 and "hold".startswith(word)
+
+
 def read_gpus(given: str | int) -> dict[str, Any]:
     """Read `4` or `A100:4` as count and type.
 

@@ -19,6 +19,7 @@ from hpckit.api.submit import send
 from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcomeError
 from hpckit.files import reason
 from hpckit.job import Job
+from hpckit.option_words import is_hold
 from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
@@ -89,11 +90,8 @@ def retry(
 
 
 def _holds(sbatch: Sequence[str]) -> list[str]:
-    """Return the words for `unset` of what holds a job: nobody watches, to release the new one.
-
-    sbatch takes the beginning of an option, too.
-    """
-    return [f"sbatch:{text}" for text in sbatch if len(text) > 1 and "hold".startswith(text)]
+    """Return the words for `unset` of what holds a job: nobody watches, to release the new one."""
+    return [f"sbatch:{text.removeprefix('--')}" for text in sbatch if is_hold(text)]
 
 
 def _note_down(run: Run, note: RetryNote) -> None:

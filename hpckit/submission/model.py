@@ -10,6 +10,7 @@ from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
+from hpckit.option_words import is_hold
 from hpckit.paths import whole_path
 from hpckit.render import Rendered
 from hpckit.run_record import LeftOut, ResubmitOf, RetryOf, SessionPart, StudyPart
@@ -79,8 +80,8 @@ class Submission:
 def in_parts(submission: Submission) -> list[Submission]:
     """Return a submission for each job or array that is submitted; mostly itself."""
     if chain := submission.job.chain:
-        place = submission.place
-        return [replace(submission, place=replace(place, link=link)) for link in range(chain + 1)]
+        places = [replace(submission.place, link=link) for link in range(chain + 1)]
+        return _one_by_one(submission, places)
     count, most = len(submission.job.tasks), None
     if count > _ALWAYS_TAKEN:
         most = submission.job.scheduler.most_tasks()
@@ -91,7 +92,21 @@ def in_parts(submission: Submission) -> list[Submission]:
         ArrayPart(first=first, count=min(size, count - first), size=size)
         for first in range(0, count, size)
     ]
-    return [replace(submission, place=replace(submission.place, part=part)) for part in parts]
+    places = [replace(submission.place, part=part) for part in parts]
+    if submission.job.parallel:  # so each array waits for the end of those before it
+        return _one_by_one(submission, places)
+    return [replace(submission, place=place) for place in places]
+
+
+def _one_by_one(submission: Submission, places: list[RunPlace]) -> list[Submission]:
+    """Return submissions that wait for one another: whoever releases the first, releases all."""
+    job = submission.job
+    released = replace(job, sbatch=tuple(text for text in job.sbatch if not is_hold(text)))
+    first, *rest = places
+    return [
+        replace(submission, place=first),
+        *(replace(submission, place=place, job=released) for place in rest),
+    ]
 
 
 def preflight(submission: Submission, *, code: bool = True) -> str:

@@ -124,6 +124,19 @@ def test_a_job_that_waits_may_be_cancelled_and_the_others_go_on(desk: Desk) -> N
     assert log.read_text() == "attempt 0 from nothing\nattempt 2 from step 3\n"
 
 
+def test_a_chain_that_was_held_goes_on_once_its_first_job_is_released(desk: Desk) -> None:
+    (desk.work / "waits.py").write_text(WAITS)
+    job = desk.submit("serial", "waits.py", *SMALL, "--chain", "1", "--sbatch", "hold")
+    first, second = desk.status(job["job_id"])["chain"]
+    assert eventually(lambda: desk.status(first)["reason"] == "JobHeldUser")
+    desk.slurm.run("scontrol", "release", first)
+    log = Path(job["run_dir"], "logs", "0.out")
+    for attempt, name in enumerate((first, second)):
+        assert eventually(lambda to=attempt: log.exists() and f"attempt {to} " in log.read_text())
+        desk.slurm.run("scancel", "--signal=USR2", name)
+    assert desk.over(first)["restarts"] == 1
+
+
 def test_a_chain_outlives_its_node(desk: Desk) -> None:
     """Its script has no time to say what became of it, or is told that all went well."""
     (desk.work / "waits.py").write_text(WAITS)

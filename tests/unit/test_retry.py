@@ -164,6 +164,7 @@ def test_a_job_that_was_held_is_tried_again_at_once() -> None:
     assert without(held, _holds(held.sbatch)).sbatch == ("mail-type=END", "hint=x")
     assert _holds(("ho",)) == ["sbatch:ho"]
     assert _holds(("h", "hint=hold")) == []
+    assert _holds(("--hold",)) == ["sbatch:hold"]
 
 
 def test_what_slurm_gave_counts_and_not_what_was_asked_for(

@@ -181,3 +181,30 @@ def test_more_tasks_than_an_array_takes_are_several_with_logs_in_each_tasks_fold
     folders = [launch_argv(made, part.place)[-1] for part in parts]
     assert folders[0].endswith("/r1/submitit")
     assert folders[1:] == [f"{folders[0]}/{1000 * n}" for n in range(1, len(parts))]
+
+
+@pytest.mark.parametrize(
+    ("asked", "held"),
+    [
+        ({"chain": 2}, [True, False, False]),
+        ({"array": ("seed=1,2,3",), "parallel": 1}, [True]),
+        # In several arrays, each of which waits for those before it; else each is for itself.
+        (
+            {"array": (f"seed={','.join(map(str, range(2500)))}",), "parallel": 3},
+            [True, False, False],
+        ),
+        ({"array": (f"seed={','.join(map(str, range(2500)))}",)}, [True, True, True]),
+    ],
+)
+def test_of_jobs_that_wait_for_one_another_the_first_alone_is_held(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], held: list[bool]
+) -> None:
+    """Whoever releases it cannot know that each of the others would wait for the same."""
+    made = job(sbatch=("nice=3", "hold"), **asked)
+    monkeypatch.setattr(type(made.scheduler), "most_tasks", lambda _: 1001)
+    whole = Submission(spec=JobSpec(target="ddp"), job=made, place=PLACE, collections=(BUILTIN,))
+    rows = [options(part.job, part.place) for part in in_parts(whole)]
+    assert ["hold" in row for row in rows] == held
+    assert [row["nice"] for row in rows] == ["3"] * len(held)
+    texts = [part.rendered.text for part in in_parts(whole)]
+    assert ["#SBATCH --hold\n" in text for text in texts] == held
