@@ -217,7 +217,7 @@ def _rank_files(folder: Path, damaged: list[str]) -> Iterator[Path]:
             if end != "json" or not dot or whole_number(stem) is None:
                 continue
             if count >= _MAX_FILES or size > _MAX_TOGETHER:
-                damaged.append(f"ranks: only {count} files were read, which have {size} bytes")
+                damaged.append(f"ranks: only the first files were read ({count}, {size} bytes)")
                 return
             count, size = count + 1, size + _bytes_to_read(entry)
             yield Path(entry.path)

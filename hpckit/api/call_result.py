@@ -20,6 +20,7 @@ from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.submission.retry import retry_after
 from hpckit.submission.waiting import over_by_and_by, pauses
+from hpckit.text import counted
 from hpckit.values import Count, Seconds
 
 Result = TypeVar("Result")
@@ -198,9 +199,12 @@ class Calls(Generic[Result]):
                 # Slurm is asked for all of them together, and ever more seldom.
                 ended, due = _over(rest), time.monotonic() + next(waits)
             if not ended and time.monotonic() > until:
+                what, they = (
+                    ("has", "it continues") if len(rest) == 1 else ("have", "they continue")
+                )
                 raise StillRunningError(
-                    f"{len(rest)} of {len(self)} calls have no result after {timeout:g} s; "
-                    "they continue."
+                    f"{len(rest)} of {counted(len(self), 'call')} {what} no result after "
+                    f"{timeout:g} s; {they}."
                 )
             yield from ended
             rest = [call for call in rest if call not in ended]

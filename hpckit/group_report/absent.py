@@ -32,7 +32,7 @@ def absent_notes(
     users = _without(map(_login, asked.users), {row.user for row in rows})
     accounts = _without(asked.accounts, {row.account.lower() for row in rows})
     others = [name for name in users if name != getpass.getuser()]
-    silent = [*_unsaid("user", others), *_unsaid("account", accounts)]
+    silent = [*_unsaid("user", others, named=not hide_names), *_unsaid("account", accounts)]
     missing = [counted(len(users), "user") if hide_names else listed(users)] if users else []
     missing += [f"account {listed(accounts)}"] if accounts else []
     why = "; Slurm shows others' jobs only where the site allows it" if others or accounts else ""
@@ -57,8 +57,10 @@ def _login(word: str) -> str:
         return word
 
 
-def _unsaid(kind: str, names: Sequence[str]) -> Iterator[str]:
+def _unsaid(kind: str, names: Sequence[str], *, named: bool = True) -> Iterator[str]:
     """Refuse a name that accounting does not have; yield why that cannot be told.
+
+    `named`: the error may name those that it has.
 
     Sites may show users and accounts only to those who manage them (PrivateData of slurmdbd.conf):
     sacctmgr then refuses to answer, or names only the user who asks. And where jobs need no
@@ -81,11 +83,11 @@ def _unsaid(kind: str, names: Sequence[str]) -> Iterator[str]:
     if unknown is not None:
         raise RequestError(
             f"--{kind} {unknown!r}: Slurm's accounting has no such {kind}. "
-            f"{_advice(kind, unknown, known)}"
+            f"{_advice(kind, unknown, known if named else set())}"
         )
 
 
 def _advice(kind: str, name: str, known: set[str]) -> str:
     near = nearest(name, known)
     few = len(known) <= _MOST_NAMED or near.startswith("Did you mean")
-    return near if few else f"sacctmgr show {kind} lists them."
+    return near if known and few else f"sacctmgr show {kind} lists them."

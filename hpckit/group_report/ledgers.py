@@ -160,8 +160,9 @@ def _notes(rows: Sequence[Allocation], wrong: int, *, hide_names: bool) -> Itera
         names = ", ".join(f"{name} ({count})" for name, count in counts.most_common(5))
         more = f" and {len(counts) - 5} more users" if len(counts) > 5 else ""
         whose = counted(len(counts), "user") if hide_names else f"{names}{more}"
+        what = "attempt is" if len(rows) == 1 else "attempts are"
         yield (
-            f"{len(rows)} attempts are known from the ledger alone, Slurm shows none of them here: "
+            f"{len(rows)} {what} known from the ledger alone, which Slurm does not show here: "
             f"of {whose}"
         )
     if wrong:

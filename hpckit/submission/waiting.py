@@ -16,6 +16,7 @@ from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.slurm.states import JobState, SlurmSource
 from hpckit.submission.states import by_scheduler, statuses
 from hpckit.submission.status import RunStatus
+from hpckit.text import counted
 
 # Slurm's controller serves everybody: ask soon at first, then ever more seldom.
 _FIRST_S, _GROWTH = 0.3, 1.3
@@ -87,9 +88,13 @@ def _not_over(found: Sequence[RunStatus], after_s: float) -> str:
     """Say what is known of runs that were waited for in vain."""
     going_on = [status for status in found if not status.finished]
     silent = [status for status in going_on if status.unanswered]
-    text = f"{len(going_on)} of {len(found)} runs are not over after {after_s:g} s"
+    one = len(going_on) == 1
+    text = (
+        f"{len(going_on)} of {counted(len(found), 'run')} {'is' if one else 'are'} not over after "
+        f"{after_s:g} s"
+    )
     if not silent:
-        return f"{text}; they continue."
+        return f"{text}; {'it continues' if one else 'they continue'}."
     return (
         f"{text}, as far as hpckit knows: Slurm did not answer for {len(silent)} of them. "
         f"{silent[0].silence}"

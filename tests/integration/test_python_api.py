@@ -146,7 +146,7 @@ def test_waiting_has_an_end_and_cancelling_too(runs: Path) -> None:
         job.result(timeout=0.1)
     with pytest.raises(TimeoutError):
         job.wait(timeout=0.1)
-    with pytest.raises(StillRunningError, match="1 of 1 calls"):
+    with pytest.raises(StillRunningError, match="1 of 1 call has no result"):
         list(hpckit.Calls([job]).as_completed(timeout=0.1))
     assert not job.done()
     assert job.cancel().wait().state == "CANCELLED"

@@ -275,6 +275,15 @@ def test_a_name_that_accounting_does_not_have_is_a_wrong_word(
     assert said in answer.err
 
 
+def test_an_anonymous_report_names_nobody_in_its_errors(accounts, here: Path, cli: Cli) -> None:
+    accounts()
+    sacctmgr(here, "root", "alice", "bob")
+    for name in ("daemon", "alicf"):
+        said = cli("report", "--user", name, "--hide-names")
+        assert (said.status, said.out) == (2, "")
+        assert said.err.endswith("has no such user. sacctmgr show user lists them.\n")
+
+
 def test_who_has_no_job_in_the_time_is_said(accounts, here: Path, cli: Cli) -> None:
     rows = accounts(row("1", NOW - HOUR, 0.5))
     log = sacctmgr(here, "root", "lab", "other", "alice", "daemon")

@@ -95,7 +95,7 @@ def test_jobs_that_slurm_hides_count_and_all_others_once(
     assert (theirs["jobs"], theirs["gpu_hours"]) == (1, pytest.approx(2 * held, abs=1e-5))
     assert theirs["utilization_percent"] == pytest.approx(20)
     assert said["sources"] == {"accounting": 3, "ledger": 2}
-    alone = "2 attempts are known from the ledger alone, Slurm shows none of them here: of"
+    alone = "2 attempts are known from the ledger alone, which Slurm does not show here: of"
     assert f"{alone} {OTHER} (2)" in said["notes"]
     assert "ledger: 1 line left out: Slurm says that its job is another user's" in said["notes"]
     assert report(cli, "-A", "nobodys")["sources"]["ledger"] == 0

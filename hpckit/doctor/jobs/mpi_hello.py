@@ -23,8 +23,7 @@ def main() -> int:
     comm = MPI.COMM_WORLD
     if comm.size != wanted:
         return _fail(
-            f"{wanted} ranks were started, but each sees only {comm.size}: they did not "
-            "connect. mpi4py "
+            f"of {wanted} started ranks each sees only {comm.size}: they did not connect. mpi4py "
             f"loads {library}, but this launcher starts ranks for another MPI"
         )
     total = array("d", [0.0])
