@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from hpckit.errors import ConfigError, UnsetVariableError
+from hpckit.errors import ConfigError, OutsideError, UnsetVariableError
 
 # As os.path.expandvars has it.
 _VARIABLE = r"(?a)\$(\w+|\{[^}]*\})"
@@ -170,11 +170,32 @@ def strangers(path: Path, *, passed: frozenset[Path] = frozenset()) -> str:
     return ""
 
 
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the user's home folder: `$HOME`, else that of the machine's list of users.
+
+    An empty or relative `$HOME` names none: files kept there would be found from one folder alone.
+
+    Raises:
+        OutsideError: neither says where it is, as in a container for a user it does not list.
+    """
+    named = environ.get("HOME", "")
+    if (path := Path(named)).is_absolute():
+        return path
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError as error:
+        what = "is not set" if "HOME" not in environ else f"is {named!r}"
+        raise OutsideError(
+            f"There is no home folder to keep settings in: $HOME {what}, and this machine does not "
+            f"list user {os.getuid()}. Name a folder of yours: export HOME=/path/to/folder"
+        ) from error
+
+
 def home_steps() -> frozenset[Path]:
     """Return the folders and links on the way to this user's home; none where there is no home."""
     try:
-        return frozenset(steps(Path.home().absolute()))
-    except RuntimeError:  # neither $HOME nor a row of passwd
+        return frozenset(steps(home()))
+    except OutsideError:
         return frozenset()
 
 
@@ -250,17 +271,17 @@ def _group_name(gid: int) -> str:
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.config/hpckit`, the user's own collection."""
-    return Path(environ.get(CONFIG) or Path.home() / ".config") / "hpckit"
+    return Path(environ.get(CONFIG) or home(environ) / ".config") / "hpckit"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.cache/hpckit`; jobs read workloads from there, so nodes must see it."""
-    return Path(environ.get(CACHE) or Path.home() / ".cache") / "hpckit"
+    return Path(environ.get(CACHE) or home(environ) / ".cache") / "hpckit"
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.local/state/hpckit`: what hpckit keeps in mind for its user."""
-    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    state = environ.get("XDG_STATE_HOME") or str(home(environ) / ".local" / "state")
     return Path(state) / "hpckit"
 
 

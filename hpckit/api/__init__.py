@@ -6,6 +6,7 @@ Nothing in here prints: what a user should know comes back as values, or goes to
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hpckit.errors import ConfigError
@@ -34,6 +35,17 @@ def slow_answers_told(tell: Tell) -> Iterator[None]:
 
     with client.slow_answers_told(tell):
         yield
+
+
+def home_folder() -> Path:
+    """Return this user's home.
+
+    Raises:
+        OutsideError: neither `$HOME` nor the machine says where it is.
+    """
+    from hpckit.paths import home  # noqa: PLC0415  # few commands write there by themselves
+
+    return home()
 
 
 def searched(tell: Tell = log) -> "tuple[Collection, ...]":

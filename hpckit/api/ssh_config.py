@@ -16,7 +16,7 @@ from hpckit.errors import CommandError, NotFoundError, OutsideError, RequestErro
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.find import newest_runs
 from hpckit.frozen import frozen
-from hpckit.paths import is_there, make_folder
+from hpckit.paths import home, is_there, make_folder
 from hpckit.run_record import session_kind
 from hpckit.session.forward import SSH, STEP
 from hpckit.session.own_sshd import host_key
@@ -94,19 +94,19 @@ def write_entry(found: Entry) -> tuple[Path, bool]:
     Raises:
         OutsideError: it cannot be written, or somebody else's file is there.
     """
-    home = Path.home() / ".ssh"
+    own = home() / ".ssh"
     # Every name is one that `Include config.d/hpckit*` finds.
     name = found.alias if found.alias.startswith(LASTING) else f"{LASTING}-{found.alias}"
-    path = home / "config.d" / name
+    path = own / "config.d" / name
     if is_there(path) and not _read(path).startswith(_MADE):
         raise OutsideError(f"{path} is there, and not of hpckit's making: it was left as it is.")
     try:
-        make_folder(home, mode=0o700)
+        make_folder(own, mode=0o700)
         make_folder(path.parent, mode=0o700)
         replace_file(path, found.text, mode=0o600)
     except OSError as error:
         raise OutsideError(f"{path} cannot be written: {reason(error)}.") from error
-    return path, _includes(home / "config", path)
+    return path, _includes(own / "config", path)
 
 
 def _includes(main: Path, path: Path) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import shellingham
 
+from hpckit.api import home_folder
 from hpckit.cli.completing import FILES
 from hpckit.cli.output import note, say
 from hpckit.errors import OutsideError, RequestError
@@ -89,12 +90,12 @@ def install() -> None:
     """
     shell = _shell()
     place, start, line = _PLACES[shell]
-    path = Path.home() / place
+    path = home_folder() / place
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SCRIPTS[shell])
         if start:
-            _add_line(Path.home() / start, line)
+            _add_line(home_folder() / start, line)
     except OSError as error:
         raise OutsideError(
             f"{error.filename or path} cannot be written: {error.strerror}."

@@ -14,7 +14,7 @@ from pathlib import Path
 from hpckit import digests
 from hpckit.collections.collection import LOCK, PARTS, sha256, take_in
 from hpckit.errors import ConfigError
-from hpckit.files import DamagedFileError, chunks, open_regular, read_json, replace_file
+from hpckit.files import DamagedFileError, chunks, open_regular, read_json, reason, replace_file
 from hpckit.paths import CACHE, make_folder, refuse_foreign
 from hpckit.values import check
 
@@ -159,7 +159,7 @@ def _digest(path: Path) -> str:
         with open_regular(path) as stream:
             take_in(digest := sha256(), stream)
     except (OSError, DamagedFileError) as error:
-        raise ConfigError(f"cannot be read: {error}.", at=path) from error
+        raise ConfigError(f"cannot be read: {reason(error)}.", at=path) from error
     return digest.hexdigest()
 
 

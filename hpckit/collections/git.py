@@ -21,7 +21,7 @@ from hpckit.collections.source import Source, checkout_folder, is_commit, reposi
 from hpckit.errors import CommandError, OutsideError, RequestError
 from hpckit.file_locks import open_to_lock
 from hpckit.files import DamagedFileError
-from hpckit.paths import CACHE, is_folder, make_folder, refuse_foreign
+from hpckit.paths import CACHE, home, is_folder, make_folder, refuse_foreign
 
 _QUIET = {
     "core.hooksPath": "/dev/null",
@@ -245,10 +245,10 @@ def _own_config(source: Source) -> Iterator[str]:
 
     Only a file can say so: git clears the environment of the upload-pack it starts there.
     """
-    home = Path.home()
+    own = home()
     theirs = os.environ.get("GIT_CONFIG_GLOBAL")
-    xdg = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    files = [theirs] if theirs else [str(xdg / "git" / "config"), str(home / ".gitconfig")]
+    xdg = Path(os.environ.get("XDG_CONFIG_HOME") or own / ".config")
+    files = [theirs] if theirs else [str(xdg / "git" / "config"), str(own / ".gitconfig")]
     lines = [f"[include]\n\tpath = {_quoted(file)}" for file in files]
     if source.folder:
         real = source.folder.resolve()

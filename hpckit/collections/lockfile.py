@@ -15,7 +15,7 @@ from typing import IO, Any
 from hpckit.collections.collection import LOCK, is_file_name, is_name
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
 from hpckit.errors import ConfigError, Location, OutsideError, RequestError
-from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
+from hpckit.files import DamagedFileError, parse_json, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.paths import config_folder, here, make_folder
 from hpckit.values import rebuild
@@ -81,7 +81,7 @@ def read_lock(path: Path) -> tuple[Entry, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, DamagedFileError) as error:
-        raise ConfigError(f"cannot be read: {error}.", at=path) from error
+        raise ConfigError(f"cannot be read: {reason(error)}.", at=path) from error
     return _parse(text, path)
 
 

@@ -14,6 +14,7 @@ from hpckit.detect.answers import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
 from hpckit.errors import CommandError, ConfigError
 from hpckit.frozen import frozen
+from hpckit.paths import home
 from hpckit.sites import full_hostname
 from hpckit.slurm.client import ask
 from hpckit.slurm.cluster import SINFO, associations_argv, default_account_argv
@@ -71,7 +72,7 @@ def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:
         slurm_conf=environ.get("SLURM_CONF"),
         modules=module_systems(environ, lambda path: Path(path).is_file(), templates),
         module_names=tuple(_signs(templates)),
-        folders=likely_folders(environ, Path.home(), Path.cwd(), read_mounts()),
+        folders=likely_folders(environ, home(), Path.cwd(), read_mounts()),
     )
 
 

@@ -206,10 +206,11 @@ class _Conversions:
 
     def __init__(self, repository: Repository, settings: dict[str, str]) -> None:
         xdg = os.environ.get("XDG_CONFIG_HOME")
-        own = Path(xdg or Path.home() / ".config") / "git"
+        home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.home raises where there is none
+        own = Path(xdg or home / ".config") / "git"
         self._root = repository.root
         self._settings = settings
-        self._own_settings = cache(lambda: settings_in(own / "config", Path.home() / ".gitconfig"))
+        self._own_settings = cache(lambda: settings_in(own / "config", home / ".gitconfig"))
         places = Path("/etc/gitattributes"), own / "attributes"
         self._places = (*places, repository.common / "info" / "attributes")
         self._rules = cache(_rules)

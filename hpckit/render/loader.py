@@ -8,7 +8,7 @@ from typing import Any
 from hpckit.collections import Collection, Found, content_hash, find_all
 from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
-from hpckit.files import DamagedFileError, open_regular
+from hpckit.files import DamagedFileError, open_regular, reason
 from hpckit.frozen import changeable
 from hpckit.quoting import quoted_expression
 from hpckit.render.limits import MAX_SOURCE_BYTES
@@ -114,7 +114,9 @@ def read_template(found: Found) -> str:
         with open_regular(found.path) as stream:
             content = stream.read(MAX_SOURCE_BYTES + 1)
         source = content.decode()
-    except (OSError, DamagedFileError, UnicodeDecodeError) as error:
+    except (OSError, DamagedFileError) as error:
+        raise TemplateError(f"cannot be read: {reason(error)}.", at=found.path) from error
+    except UnicodeDecodeError as error:
         raise TemplateError(f"cannot be read: {error}.", at=found.path) from error
     if len(content) > MAX_SOURCE_BYTES:
         raise TemplateError(f"the template is longer than {MAX_SOURCE_BYTES} bytes.", at=found.path)

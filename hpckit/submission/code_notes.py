@@ -16,6 +16,7 @@ from hpckit.environ import own_python
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.files import DamagedFileError, open_regular, read_bytes
 from hpckit.job import Job
+from hpckit.paths import home
 from hpckit.text import in_line, listed
 
 if TYPE_CHECKING:  # only a submission looks through the files
@@ -154,7 +155,7 @@ def _site_packages(environment: Environment, python: str) -> list[Path]:
     elif environment.kind is EnvironmentKind.CONDA and "/" in (environment.path or ""):
         prefixes.append(Path(environment.path or ""))
     if environment.kind is not EnvironmentKind.VENV:
-        prefixes.append(Path.home() / ".local")
+        prefixes.append(home() / ".local")
     return [
         place
         for prefix in prefixes

@@ -14,7 +14,15 @@ from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import OutsideError, UnsetVariableError
 from hpckit.notify.event import Event
 from hpckit.notify.sending import send
-from hpckit.paths import login, user_name, users_path
+from hpckit.paths import (
+    cache_folder,
+    config_folder,
+    home,
+    login,
+    state_folder,
+    user_name,
+    users_path,
+)
 from hpckit.sinks import Command
 from hpckit.sites import Site
 from hpckit.web import connect, secret_of_file
@@ -122,3 +130,47 @@ def test_servers_and_sinks_say_it_in_half_a_sentence(tmp_path: Path) -> None:
     event = Event(event="failure", at=1.0, job_id="42", name="train", run_id="train-1")
     with pytest.raises(OutsideError, match=why.format("run")):
         send(Command(name="c", events=("error",), argv=("$NOT_SET/f",)), event, 1)
+
+
+# --- the home folder ---
+
+
+def test_home_is_that_of_the_variable_else_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    for said, expected in (
+        ("/somewhere", Path("/somewhere")),
+        ("", listed),
+        ("below/here", listed),
+    ):
+        monkeypatch.setenv("HOME", said)
+        assert home() == expected
+        assert config_folder({"HOME": said}) == expected / ".config/hpckit"
+        assert cache_folder({"HOME": said}) == expected / ".cache/hpckit"
+        assert state_folder({"HOME": said}) == expected / ".local/state/hpckit"
+    monkeypatch.delenv("HOME")
+    assert home() == listed
+
+
+def test_who_has_no_home_is_told_what_to_set(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlisted(_uid: int) -> None:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr("pwd.getpwuid", unlisted)
+    assert cli("jobs").status == 0  # $HOME is enough
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("HOME")
+    said = cli("jobs")
+    assert (said.status, said.out) == (3, "")
+    assert "There is no home folder to keep settings in: $HOME is not set" in said.err
+    assert "export HOME=/path/to/folder" in said.err
+    assert "'below'" in no_home(monkeypatch, "below")
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch, said: str) -> str:
+    monkeypatch.setenv("HOME", said)
+    with pytest.raises(OutsideError) as error:
+        home()
+    return str(error.value)
