@@ -71,6 +71,7 @@ def test_the_page_lists_what_there_is(part: str, lines) -> None:
         assert page[begin.end() : end] == expected, "HPCKIT_UPDATE_GOLDEN=1 writes it anew"
 
 
+@pytest.mark.long
 def test_the_rule_of_the_page_is_one(tmp_path: Path) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     rule = next(block for block in blocks if block.startswith("title:"))

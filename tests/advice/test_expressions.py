@@ -241,6 +241,7 @@ SCALARS = st.one_of(
 HUGE = ("1e30", "(1e30 * 1e30)", "(a // 0)", "(a % 0)", "(1e30 - None)", "round((a / 0))")
 
 
+@pytest.mark.long
 @given(
     st.one_of(
         st.lists(WORDS, max_size=25).map(" ".join), st.text(max_size=60), NUMBERS, TRUTHS, TEXTS

@@ -85,6 +85,7 @@ def test_a_gpu_that_cannot_be_read_any_more_is_lost_and_not_unused(
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.long
 def test_it_is_never_hidden(tmp_path: Path) -> None:
     """Beside ten other findings that lost more hours, it stands first, and on the page."""
     for at in range(10):

@@ -83,6 +83,7 @@ def test_json_is_as_its_schema_says_and_as_the_page_shows(run: Path, cli: Cli) -
     assert unused["lost_gpu_hours"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hours", [1, 9])
 def test_a_session_is_used_by_a_person_and_is_not_resubmitted(
     here: Path, cli: Cli, hours: int
@@ -307,6 +308,7 @@ def test_explain_has_no_other_shape(here: Path, cli: Cli, words: tuple[str, ...]
     assert not (here / "x.html").exists()
 
 
+@pytest.mark.long
 def test_an_array_shows_how_its_tasks_are_spread(here: Path, cli: Cli) -> None:
     for task in range(20):
         folder = make_run(

@@ -202,6 +202,7 @@ def test_each_reading_that_a_driver_refuses_is_absent_with_its_reason(start: Sta
         assert (absent <= {None}) == spare, case
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gpm", [1, 0])
 def test_what_a_slice_cannot_have_is_absent_with_its_reason(start: Start, gpm: int) -> None:
     part = busy(0, [(0, 50)])

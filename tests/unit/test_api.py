@@ -50,6 +50,7 @@ def test_importing_hpckit_loads_hpckit_and_its_version_and_nothing_else() -> Non
     assert modules_after("import hpckit") - modules_after("") == {"hpckit", "hpckit.version"}
 
 
+@pytest.mark.long
 def test_names_load_neither_torch_nor_jinja_nor_submitit() -> None:
     found = modules_after("import hpckit\nfor name in hpckit.__all__: getattr(hpckit, name)")
     assert "hpckit.submission.states" in found
@@ -74,6 +75,7 @@ def test_what_types_see_is_what_there_is() -> None:
     assert public == {name for name in hpckit.__all__ if name.endswith("Error")}
 
 
+@pytest.mark.long
 def test_functions_keep_their_names_when_folders_of_the_same_name_are_imported() -> None:
     code = (
         "import hpckit, hpckit.runs, hpckit.find, hpckit.stats.document\n"

@@ -55,6 +55,7 @@ def test_a_template_is_compared_with_the_one_it_shadows(here: Path) -> None:
     assert mine.text() == theirs.text() + "echo more\n"
 
 
+@pytest.mark.long
 def test_lint_yields_findings_with_their_places(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_folder_is_trusted_and_no_longer(here: Path) -> None:
         hpckit.trust_folder("nowhere")
 
 
+@pytest.mark.long
 def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
     (here / "train.py").touch()
     for ids in ([], [hpckit.submit("serial", "train.py", gpus=0)]):

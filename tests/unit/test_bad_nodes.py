@@ -268,6 +268,7 @@ def _many() -> None:
         remember([event(f"n{number}")], 1e9)
 
 
+@pytest.mark.long
 def test_many_at_once_write_each_event_once(here: Path) -> None:
     context = multiprocessing.get_context("fork")
     writing = [context.Process(target=_many) for _ in range(4)]

@@ -76,6 +76,7 @@ def test_samples_of_no_possible_time_are_left_out_and_counted(tmp_path: Path) ->
     assert columns.damage.astray == 2
 
 
+@pytest.mark.long
 def test_a_jobstats_record_has_no_more_nodes_than_slurm() -> None:
     said = decode(encode({"nodes": {str(n): {} for n in range(70_000)}}))
     assert said.record is None

@@ -172,6 +172,7 @@ def test_a_job_that_is_cancelled_at_any_step_leaves_none(
         assert "it failed, and could not be submitted again: Job 1001 was cancelled" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(1, 9))
 def test_a_job_that_was_killed_at_any_step_leaves_none_either(
     cluster: Cluster, number: int

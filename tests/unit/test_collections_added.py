@@ -49,6 +49,7 @@ def no_git(here: Path) -> Path:
     return mark
 
 
+@pytest.mark.long
 def test_a_pin_holds_until_update_and_the_script_names_it(here: Path, repo: Path, cli: Cli) -> None:
     first = git(repo, "rev-parse", "HEAD")
     answer = cli("collections", "add", f"git+file://{repo}@main")
@@ -276,6 +277,7 @@ def test_adding_at_the_same_time_loses_none(here: Path) -> None:
     assert sorted(entry.name for entry in read_lock(lock)) == [f"lab{n}" for n in range(8)]
 
 
+@pytest.mark.long
 def test_what_a_killed_git_left_stops_no_later_one(here: Path, repo: Path, cli: Cli) -> None:
     assert cli("collections", "add", f"git+file://{repo}@main").status == 0
     cache = here.parent / "home" / ".cache" / "hpckit" / "collections"
@@ -296,6 +298,7 @@ def test_what_a_killed_git_left_stops_no_later_one(here: Path, repo: Path, cli: 
         assert [name for name in names if name == "begun" or name[0] == "."] == []
 
 
+@pytest.mark.long
 def test_adding_one_repository_at_the_same_time_fetches_it_in_turn(here: Path, repo: Path) -> None:
     locks = [here / str(number) / "hpckit.lock" for number in range(4)]
     context = multiprocessing.get_context("fork")
@@ -326,6 +329,7 @@ def test_a_writer_that_fails_leaves_the_lock_as_it_was(here: Path, lab: Path) ->
     assert [path.name for path in here.iterdir()] == ["hpckit.lock"]
 
 
+@pytest.mark.long
 def test_resubmit_says_that_a_collection_moved(
     here: Path, repo: Path, cli: Cli, fake_slurm: Path
 ) -> None:
@@ -345,6 +349,7 @@ def test_resubmit_says_that_a_collection_moved(
     assert "workload lab-hello has changed" in said
 
 
+@pytest.mark.long
 def test_a_line_break_in_a_files_name_breaks_no_line(here: Path, lab: Path, cli: Cli) -> None:
     cli("collections", "add", str(lab))
     (lab / "templates" / "odd\nname.j2").write_text("{{")

@@ -177,6 +177,7 @@ def evil(mark: Path) -> str:
     return f"touch {mark}"
 
 
+@pytest.mark.long
 def test_a_repository_runs_nothing_here(here: Path, cli: Cli, monkeypatch) -> None:
     """Hooks, fsmonitor, filters, submodules, pagers and diff drivers of somebody else's making."""
     mark = here.parent / "ran"
@@ -229,6 +230,7 @@ def test_a_repository_runs_nothing_here(here: Path, cli: Cli, monkeypatch) -> No
     assert mark.exists()  # whoever is not careful runs it
 
 
+@pytest.mark.long
 def test_a_link_in_a_repository_that_leads_out_is_refused(here: Path, cli: Cli) -> None:
     repo = make_repository(here.parent / "srv" / "lab")
     (repo / "templates" / "slurm" / "x.sh.j2").symlink_to("/etc/passwd")

@@ -88,6 +88,7 @@ def test_an_unknown_key_brings_the_nearest_known_one(tmp_path: Path) -> None:
         fields.refuse_unknown()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [

@@ -39,6 +39,7 @@ def test_a_command_error_carries_what_was_run_and_said() -> None:
     assert str(error) == "no"
 
 
+@pytest.mark.long
 def test_where_a_file_is_wrong_is_a_value_and_no_part_of_the_text() -> None:
     """`templates lint` sorts and merges by file and line: it must not read them out of prose."""
     found = []

@@ -334,6 +334,7 @@ def test_a_program_ends_before_its_check_does() -> None:
     assert reason(done.stderr) in ("ended at its limit of 0 s", "ended at its limit of 1 s")
 
 
+@pytest.mark.long
 def test_checks_are_left_out_where_nobody_asked_and_that_is_no_skip() -> None:
     argv = [
         sys.executable,
@@ -350,6 +351,7 @@ def test_checks_are_left_out_where_nobody_asked_and_that_is_no_skip() -> None:
     assert "were left out: `make test-gpu` makes them" in done.stdout
 
 
+@pytest.mark.long
 def test_the_budgets_of_all_checks_fit_into_the_time() -> None:
     """Of checks for a MIG slice and for a whole GPU a machine makes one kind."""
     code = (
@@ -437,6 +439,7 @@ def test_what_is_met_includes_what_that_needs() -> None:
     assert not module.met("no-such-package-of-hpckit")
 
 
+@pytest.mark.long
 def test_without_packages_and_network_it_says_how_to_bring_them(tmp_path, monkeypatch) -> None:
     module = prepare()
     monkeypatch.setattr(module, "VENV", tmp_path / "over")

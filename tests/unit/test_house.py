@@ -24,6 +24,7 @@ class X:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("measure", "most", "known"), [(length, 60, LONGER), (parameters, 10, WIDER)]
 )

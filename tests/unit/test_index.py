@@ -82,6 +82,7 @@ def _add_many(root: Path, first: int) -> None:
         add_to_index([make_run(root, f"r{number}", job_id=str(number))])
 
 
+@pytest.mark.long
 def test_many_add_and_one_rebuilds_and_no_line_is_lost(here: Path) -> None:
     context = multiprocessing.get_context("fork")
     adding = [context.Process(target=_add_many, args=(here / "a", at * 40)) for at in range(4)]

@@ -107,6 +107,7 @@ def test_active_shows_all_that_are_not_over_however_old(
     assert [run.job_id for run in hpckit.runs(active=True, limit=2)] == ["101", "102"]
 
 
+@pytest.mark.long
 def test_states_names_ages_and_users_choose_in_both_languages(
     fake_slurm: Path, runs: list[Run], cli: Cli, here: Path
 ) -> None:
@@ -180,6 +181,7 @@ def on_terminal(*words: str, **environ: str) -> str:
     return text.decode()
 
 
+@pytest.mark.long
 def test_colours_are_for_terminals_that_want_them(
     fake_slurm: Path, runs: list[Run], cli: Cli, here: Path
 ) -> None:

@@ -204,6 +204,7 @@ def _kept_by(root: Path, runs: Path, start: "multiprocessing.synchronize.Barrier
     verify(tree)
 
 
+@pytest.mark.long
 def test_two_at_once_share_one_tree(root: Path, store: Store) -> None:
     write(root, *(f"d{number % 7}/f{number}.py" for number in range(200)))
     several = multiprocessing.get_context("fork")

@@ -137,6 +137,7 @@ def newer_than_3_8(node: ast.AST) -> Iterator[str]:
             yield f"{name}[] in line {node.lineno}"
 
 
+@pytest.mark.long
 def test_scripts_load_nothing_that_the_oldest_python_lacks() -> None:
     assert LEAST["Python"] == (3, 10)
     found = {

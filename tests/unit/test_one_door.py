@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import hpckit
 
 PACKAGE = Path(hpckit.__file__).parent
@@ -69,6 +71,7 @@ def direct_reads(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_files_of_others_are_read_through_one_door() -> None:
     modules = {
         str(path.relative_to(PACKAGE)): direct_reads(path)

@@ -43,6 +43,7 @@ def drawn(kind: Any, title: str = "A picture") -> bytes:
     return render(kind, draw, size=(5, 3), title=title)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_the_same_figures_give_the_same_bytes_and_no_date(kind: str) -> None:
     assert drawn(kind) == drawn(kind)
@@ -62,6 +63,7 @@ def test_every_text_stays_text() -> None:
     assert cut.endswith("…")
 
 
+@pytest.mark.long
 def test_settings_of_the_users_matplotlib_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     before = drawn("png")

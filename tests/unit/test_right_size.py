@@ -250,6 +250,7 @@ def local_run(root: Path, job_id: str, seconds: float, **more: Any) -> None:
     write_samples(folder / "samples", [], ids={"job_id": job_id}, cores_used=2.0, period_s=seconds)
 
 
+@pytest.mark.long
 def test_runs_of_the_kind_are_found_and_others_are_not(
     tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

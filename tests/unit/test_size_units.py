@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.pages import ROOT
@@ -27,6 +28,7 @@ def _said(path: Path) -> Iterator[str]:
                 yield child.value
 
 
+@pytest.mark.long
 def test_texts_of_the_code_name_what_they_count_in() -> None:
     found = {
         str(path.relative_to(ROOT)): texts

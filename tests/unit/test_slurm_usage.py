@@ -803,6 +803,7 @@ def test_a_jobstats_record_of_another_attempt_is_not_this_ones(elapsed: str, its
     assert [note.code for note in slurm_notes([usage])] == ([] if its else ["js1"])
 
 
+@pytest.mark.long
 def test_a_jobstats_record_of_more_nodes_than_the_job_had_is_not_its() -> None:
     many = {f"n{number}": {"cpus": 2, "total_time": 50} for number in range(60_000)}
     usage = with_js1("100", nodes=many)

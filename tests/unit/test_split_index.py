@@ -106,6 +106,7 @@ def test_a_split_index_has_the_files_that_git_lists(root: Path, state: str) -> N
         assert (marked[b"new"], marked[b"f3.py"]) == ((False, True), (True, False))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_so_it_is_after_any_changes(root: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -99,6 +99,7 @@ def test_exit_statuses_in_words(status: int | None, words: str) -> None:
     assert status_words(status) == words
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "report"),
     [

@@ -64,6 +64,7 @@ def test_only_ranks_that_do_nothing_are_ended(tmp_path: Path, monkeypatch, looks
     assert last == ("1 of 2 ranks have ended, rank 1 has not" if ended else None)
 
 
+@pytest.mark.long
 def test_the_work_of_a_script_is_that_of_all_it_started() -> None:
     burn = "import time\nwhile time.process_time() < 0.4: pass\nprint(end='.', flush=True)\ninput()"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"

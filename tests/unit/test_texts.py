@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.pages import PAGES, ROOT
 
 _HARD = re.compile(
@@ -56,6 +58,7 @@ def test_hard_sentences_are_seen() -> None:
     assert "X is no C" in strings('"""A is no B."""\nsay(f"{a} is "\n"no C")\n')
 
 
+@pytest.mark.long
 def test_what_is_printed_has_no_hard_sentences() -> None:
     sources = [path for top in ("hpckit", "workloads") for path in (ROOT / top).rglob("*.py")]
     found = {

@@ -529,6 +529,7 @@ def test_on_a_small_screen_a_question_is_whole_and_no_key_acts_unseen(
     asyncio.run(use())
 
 
+@pytest.mark.long
 def test_keys_that_arrive_together_do_what_they_do_one_by_one(
     fake_slurm: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

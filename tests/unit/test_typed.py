@@ -179,6 +179,7 @@ def test_a_folder_that_is_gone_is_one_line(here: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_an_ascii_locale_ends_no_command(here: Path) -> None:
     folder = here / "Prüfung"
     folder.mkdir()

@@ -69,6 +69,7 @@ def programs(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["templates", "workloads"])
 def test_the_built_in_collection_is_in_the_wheel_whole(wheel: Path, folder: str) -> None:
     assert files(wheel / "hpckit" / "builtin" / folder) == files(ROOT / folder)
@@ -99,6 +100,7 @@ def run(wheel: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_wheel_works_from_its_own_files(wheel: Path, here: Path) -> None:
     script = run(wheel, "submit", "ddp", "--dry-run").stdout
     assert str(wheel / "hpckit" / "builtin" / "workloads" / "ddp" / "train.py") in script

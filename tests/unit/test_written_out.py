@@ -60,6 +60,7 @@ def test_what_extends_nothing_or_another_stays_as_it_is(own: str) -> None:
     assert written_out(own, BELOW, NAMES) == own
 
 
+@pytest.mark.long
 def test_thousands_of_blocks_in_blocks_end_without_a_traceback() -> None:
     deep = "".join(f"{{% block b{n} %}}" for n in range(600)) + "{% endblock %}" * 600
     own = "{% extends 'base' %}" + deep
