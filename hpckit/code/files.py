@@ -196,7 +196,7 @@ class _Look:
                 raise
             return  # as below
         names = {entry.name for entry in entries}
-        if place.path and _is_no_project(names):
+        if place.path and (_is_no_project(names) or self._holds_runs(place, names)):
             return
         place = self._entered(place, names)
         for entry in entries:
@@ -212,6 +212,16 @@ class _Look:
             except FileNotFoundError:  # what another program had there for a moment
                 if self._is_needed(place, place.path + entry.name):
                     raise
+
+    def _holds_runs(self, place: _Place, names: set[str]) -> bool:
+        """Say whether hpckit made a folder for runs: what it wrote beside them is no code either.
+
+        In a work tree git ignores all of it.
+        """
+        if self.found.project.git or not names >= {".code", GITIGNORE}:
+            return False
+        store = f"{self._root}/{place.path}.code/trees"
+        return os.path.isdir(store) and not self._is_needed(place, place.path.rstrip("/"))  # noqa: PTH112
 
     def _looked_at(self, place: _Place, entry: "os.DirEntry[str]") -> _Place | None:
         """Take or leave a file; return a folder that is to be looked through."""

@@ -131,6 +131,19 @@ def test_outside_git_the_scripts_folder_is_the_project(tmp_path: Path) -> None:
     assert names(found) == {"train.py", "lib/a.py"}
 
 
+def test_outside_git_an_earlier_folder_of_runs_is_no_code(tmp_path: Path) -> None:
+    write(tmp_path, "p/train.py", "p/old/.gitignore", "p/old/.code/trees/x/y", "p/old/notes.txt",
+          "p/kept/.gitignore", "p/kept/.code/x.py", "p/mine/.code/trees/x/y",
+          "p/mine/lib.py")  # fmt: skip
+    project = project_of(tmp_path / "p" / "train.py", tmp_path)
+    assert project is not None
+    kept = {"train.py", "kept/.gitignore", "mine/lib.py"}  # the last is not hpckit's alone
+    assert names(find_files(project, CodeRules())) == kept
+    write(tmp_path, "p/old/fit.py")
+    program = Project(root=tmp_path / "p", git=False, file=tmp_path / "p" / "old" / "fit.py")
+    assert "old/fit.py" in names(find_files(program, CodeRules()))
+
+
 def test_outside_git_a_modules_project_is_the_folder_it_is_imported_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
