@@ -168,7 +168,10 @@ class Read:
             if self.left_out:
                 counts = [count for why in self.left_out.values() for count in why.values()]
                 lines, files = sum(count or 0 for count in counts), counts.count(None)
-                yield f"of the ledger {lines} lines and {files} whole files are left out"
+                parts = [counted(lines, "line")] if lines else []
+                parts += [counted(files, "whole file")] if files else []
+                are = "is" if lines + files == 1 else "are"
+                yield f"of the ledger {' and '.join(parts)} {are} left out"
             return
         for name, why in list(self.left_out.items())[:_MOST_NOTES]:
             count = sum(number or 0 for number in why.values())

@@ -186,4 +186,6 @@ def _hidden(uses: Sequence[Use]) -> Iterator[Use]:
 def _notes(rows: Sequence[Allocation]) -> Iterator[str]:
     unknown = sum(row.gpus is None for row in rows)
     if unknown:
-        yield f"of {unknown} attempts Slurm does not say how many GPUs they had: they count as none"
+        they, count = ("it", "counts") if unknown == 1 else ("they", "count")
+        attempts = counted(unknown, "attempt")
+        yield f"of {attempts} Slurm does not say how many GPUs {they} had: {they} {count} as none"

@@ -12,7 +12,7 @@ from hpckit.cli.arguments import JsonOption, RunsOption, TasksOption, say_damage
 from hpckit.cli.output import note, print_json, show_table
 from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain
 from hpckit.errors import RequestError
-from hpckit.text import format_seconds, settings_text, simulated, state_colour
+from hpckit.text import counted, format_seconds, settings_text, simulated, state_colour
 
 # So many runs where nothing else says which.
 _NEWEST = 20
@@ -115,9 +115,10 @@ def _say_more(shown: Listed, most: int | None) -> None:
     if not shown.runs:
         note("No runs yet. Start one: hpckit submit ddp")
     elif not found:
-        note(f"None of your {len(shown.runs)} runs is so.")
+        note(f"None of your {counted(len(shown.runs), 'run')} is so.")
     elif shown.more:
-        note(f"These are the newest {most} runs; --limit 0 shows all.")
+        newest = "This is the newest run" if most == 1 else f"These are the newest {most} runs"
+        note(f"{newest}; --limit 0 shows all.")
 
 
 def as_lines(found: Sequence[RunStatus]) -> list[Tasks]:

@@ -9,7 +9,7 @@ from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site
 from hpckit.slurm.cluster import Partition
 from hpckit.submission.model import Submission, preflight
-from hpckit.text import format_minutes, plural
+from hpckit.text import counted, format_minutes, plural
 
 _INIT = "or run hpckit init again, if you have not edited the file"
 
@@ -68,7 +68,7 @@ def _limits(name: str, minutes: int | None, nodes: int | None, known: Partition)
         )
     if known.max_nodes and nodes and nodes > known.max_nodes:
         yield bad(
-            f"partition {name!r}: the site allows {nodes} nodes, but the cluster allows "
+            f"partition {name!r}: the site allows {counted(nodes, 'node')}, but the cluster allows "
             f"{known.max_nodes}",
             f"correct max_nodes, {_INIT}",
         )

@@ -16,6 +16,7 @@ from hpckit.sources.schemes import CGROUP_PROBE, GPU_SCHEMES
 from hpckit.sources.survey import Kind, survey_series
 from hpckit.stats.js1 import decode
 from hpckit.stats.samples.records import samples_files
+from hpckit.text import counted
 
 _RUNS = 20
 _DAYS = 7
@@ -26,13 +27,14 @@ def samples_checks(root: Path) -> Iterator[Check]:
     """Look for samples in the newest runs of a folder; if it has none, in the user's own."""
     damaged: list[DamagedRun] = []
     runs = list(islice(list_runs(root, damaged), _RUNS)) if root.is_dir() else []
-    where = f"runs in {root}" if runs else "runs of yours"
+    where = f"in {root}" if runs else "of yours"
     runs = runs or newest_runs(root, _RUNS, damaged)
     if not runs:
         yield unknown("hpckit's samples", f"there is no run in {root}: hpckit submit makes one")
         return
     sampled = [run for run in runs if samples_files(run.dir / "samples")]
-    what = f"hpckit's samples: {len(sampled)} of the newest {len(runs)} {where} have some"
+    what = f"hpckit's samples: {len(sampled)} of the newest {counted(len(runs), 'run')} {where} "
+    what += "has some" if len(sampled) == 1 else "have some"
     if sampled:
         yield good(what)
     else:

@@ -24,7 +24,7 @@ def absent_notes(
     Args:
         asked: whose attempts, and when.
         rows: those that are known.
-        hide_names: name no users.
+        hide_names: name no users, and of what accounting has only what was asked for.
 
     Raises:
         RequestError: Slurm's accounting does not have one of them.
@@ -32,7 +32,10 @@ def absent_notes(
     users = _without(map(_login, asked.users), {row.user for row in rows})
     accounts = _without(asked.accounts, {row.account.lower() for row in rows})
     others = [name for name in users if name != getpass.getuser()]
-    silent = [*_unsaid("user", others, named=not hide_names), *_unsaid("account", accounts)]
+    silent = [
+        *_unsaid("user", others, hide_names=hide_names),
+        *_unsaid("account", accounts, hide_names=hide_names),
+    ]
     missing = [counted(len(users), "user") if hide_names else listed(users)] if users else []
     missing += [f"account {listed(accounts)}"] if accounts else []
     why = "; Slurm shows others' jobs only where the site allows it" if others or accounts else ""
@@ -57,10 +60,8 @@ def _login(word: str) -> str:
         return word
 
 
-def _unsaid(kind: str, names: Sequence[str], *, named: bool = True) -> Iterator[str]:
+def _unsaid(kind: str, names: Sequence[str], *, hide_names: bool) -> Iterator[str]:
     """Refuse a name that accounting does not have; yield why that cannot be told.
-
-    `named`: the error may name those that it has.
 
     Sites may show users and accounts only to those who manage them (PrivateData of slurmdbd.conf):
     sacctmgr then refuses to answer, or names only the user who asks. And where jobs need no
@@ -83,11 +84,11 @@ def _unsaid(kind: str, names: Sequence[str], *, named: bool = True) -> Iterator[
     if unknown is not None:
         raise RequestError(
             f"--{kind} {unknown!r}: Slurm's accounting has no such {kind}. "
-            f"{_advice(kind, unknown, known if named else set())}"
+            f"{_advice(kind, unknown, known, hide_names=hide_names)}"
         )
 
 
-def _advice(kind: str, name: str, known: set[str]) -> str:
+def _advice(kind: str, name: str, known: set[str], *, hide_names: bool) -> str:
     near = nearest(name, known)
     few = len(known) <= _MOST_NAMED or near.startswith("Did you mean")
-    return near if known and few else f"sacctmgr show {kind} lists them."
+    return near if few and not hide_names else f"sacctmgr show {kind} lists them."

@@ -158,12 +158,12 @@ def _notes(rows: Sequence[Allocation], wrong: int, *, hide_names: bool) -> Itera
     counts = Counter(row.user for row in rows)
     if counts:
         names = ", ".join(f"{name} ({count})" for name, count in counts.most_common(5))
-        more = f" and {len(counts) - 5} more users" if len(counts) > 5 else ""
+        more = f" and {counted(len(counts) - 5, 'more user')}" if len(counts) > 5 else ""
         whose = counted(len(counts), "user") if hide_names else f"{names}{more}"
-        what = "attempt is" if len(rows) == 1 else "attempts are"
+        are, none = ("is", "does not show it") if len(rows) == 1 else ("are", "shows none of them")
         yield (
-            f"{len(rows)} {what} known from the ledger alone, which Slurm does not show here: "
-            f"of {whose}"
+            f"{counted(len(rows), 'attempt')} {are} known from the ledger alone, Slurm {none} "
+            f"here: of {whose}"
         )
     if wrong:
         lines, whose = ("line", "its job is") if wrong == 1 else ("lines", "their jobs are")

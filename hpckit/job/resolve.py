@@ -296,7 +296,7 @@ def _device(
         return None, ()
     if len(machine.gpus) >= nodes * gpus:
         return "cuda", ()
-    has = f"{len(machine.gpus)} GPUs" if machine.gpus else "no GPU"
+    has = counted(len(machine.gpus), "GPU") if machine.gpus else "no GPU"
     runs = "its ranks run on the CPU" if strategy.rank_per_gpu else "it runs on the CPU"
     means = " (gloo)" if strategy.rank_per_gpu and not strategy.mpi else ""
     return "cpu", (f"this machine has {has}, the run asks for {nodes} x {gpus}: {runs}{means}",)

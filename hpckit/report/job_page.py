@@ -296,7 +296,7 @@ def _notes(content: Page) -> Iterator[str]:
     for text in shown:
         yield from fold(text, WIDTH, "- ", "  ")
     if len(shown) < len(notes):
-        yield f"- and {len(notes) - len(shown)} more notes: --all"
+        yield f"- and {counted(len(notes) - len(shown), 'more note')}: --all"
 
 
 def notes_of(job: JobUse) -> Iterator[str]:

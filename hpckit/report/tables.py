@@ -8,7 +8,7 @@ from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough, total
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, part_word
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import cut, in_line
+from hpckit.text import counted, cut, in_line
 
 _MOST_GPUS, _MOST_NODES = 8, 4
 # Of an attempt on the axis of time, with the mark before it.
@@ -47,7 +47,7 @@ def gpu_rows(
         rest = [gpu for gpu in gpus if gpu not in shown]
         known = [g.utilization_percent for g in rest if g.utilization_percent is not None]
         span = f", {percent(min(known))} to {percent(max(known))} used" if known else ""
-        yield f"and {len(rest)} more GPUs{span}: --all"
+        yield f"and {counted(len(rest), 'more GPU')}{span}: --all"
 
 
 def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
@@ -64,7 +64,7 @@ def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
     for node in shown:
         yield _node(node, width, _gpu_cell(job, percent(node.gpu_utilization_percent)))
     if len(shown) < len(nodes):
-        yield f"and {len(nodes) - len(shown)} more nodes: --all"
+        yield f"and {counted(len(nodes) - len(shown), 'more node')}: --all"
 
 
 def _gpu_cell(job: JobUse, text: str) -> str:

@@ -95,7 +95,7 @@ def test_jobs_that_slurm_hides_count_and_all_others_once(
     assert (theirs["jobs"], theirs["gpu_hours"]) == (1, pytest.approx(2 * held, abs=1e-5))
     assert theirs["utilization_percent"] == pytest.approx(20)
     assert said["sources"] == {"accounting": 3, "ledger": 2}
-    alone = "2 attempts are known from the ledger alone, which Slurm does not show here: of"
+    alone = "2 attempts are known from the ledger alone, Slurm shows none of them here: of"
     assert f"{alone} {OTHER} (2)" in said["notes"]
     assert "ledger: 1 line left out: Slurm says that its job is another user's" in said["notes"]
     assert report(cli, "-A", "nobodys")["sources"]["ledger"] == 0
@@ -116,6 +116,14 @@ def test_a_line_is_of_the_attempt_that_began_nearest(accounts, cli: Cli, ledger:
     assert said["sources"] == {"accounting": 3, "ledger": 0}
     of_second = 2 / HOUR * 2 + 2
     assert said["total"]["gpu_hours_measured"] == pytest.approx(of_second, abs=1e-4)
+
+
+@as_root
+def test_one_attempt_of_a_ledger_is_said_to_be_one(accounts, cli: Cli, ledger: Path) -> None:
+    accounts()
+    put(ledger, OTHER, line(OTHER, "4", NOW - 20 * HOUR, 1))
+    alone = "1 attempt is known from the ledger alone, Slurm does not show it here: of"
+    assert f"{alone} {OTHER} (1)" in report(cli, "--all")["notes"]
 
 
 @as_root
@@ -163,7 +171,7 @@ def test_names_are_hidden_in_what_is_said_of_ledgers(accounts, cli: Cli, ledger:
         assert said.status == 0
         assert not any(word in said.out for word in (OTHER, "mallory", "4444", "train"))
         if shape != ("--csv",):
-            assert "of the ledger 1 lines and 0 whole files are left out" in said.out
+            assert "of the ledger 1 line is left out" in said.out
 
 
 def test_a_ledger_that_cannot_be_read_is_said_and_the_report_goes_on(

@@ -75,7 +75,7 @@ def test_runs_elsewhere_are_looked_at_where_this_folder_has_none(here: Path, cli
     make_run(here / "study" / "runs")
     assert cli("jobs", "--rebuild", "--runs", "study/runs").status == 0
     said = cli("doctor", "stats").out
-    assert "hpckit's samples: 0 of the newest 1 runs of yours have some" in said
+    assert "hpckit's samples: 0 of the newest 1 run of yours have some" in said
 
 
 def test_samples_that_are_off_and_a_server_that_is_down(
@@ -87,7 +87,7 @@ def test_samples_that_are_off_and_a_server_that_is_down(
     answer = cli("doctor", "stats", "--runs", "runs")
     assert answer.status == 1  # the site names a server that does not answer
     none, down = lines(answer, "bad")
-    assert none.startswith("hpckit's samples: 0 of the newest 1 runs in ")
+    assert none.startswith("hpckit's samples: 0 of the newest 1 run in ")
     assert "the variable LAB_TOKEN has no value" in down
     assert f"correct 'prometheus:' in {here.parent}/home/.config/hpckit/templates" in down
 

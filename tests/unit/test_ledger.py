@@ -125,7 +125,7 @@ def test_a_strangers_file_is_left_out_and_counted(tmp_path: Path) -> None:
         f"ledger: {ME}-2026-09.evil.jsonl left out: it belongs to daemon",
     ]
     assert list(found.notes(hide_names=True)) == [
-        "of the ledger 0 lines and 2 whole files are left out"
+        "of the ledger 2 whole files are left out"
     ]
 
 

@@ -60,9 +60,13 @@ def _by_library(index: int) -> Found:
     except GpuLibraryError:
         return {}  # nvidia-smi says why
     if index >= len(units):
-        return {"fault": "; ".join(map(str, failures)) or f"{library.name} sees {len(units)} GPUs"}
+        return {"fault": "; ".join(map(str, failures)) or _sees(library.name, len(units))}
     about = units[index].info
     return {"by": library.name, "name": about.name, "memory_bytes": about.memory_total_bytes}
+
+
+def _sees(name: str, count: int) -> str:
+    return f"{name} sees {count} GPU{'s' if count != 1 else ''}"
 
 
 def _by_nvidia_smi(index: int) -> Found:
@@ -77,7 +81,7 @@ def _by_nvidia_smi(index: int) -> Found:
     except CommandError as error:
         return {"fault": f"no GPU driver answers: {error}"}
     if index >= len(rows):
-        return {"fault": f"nvidia-smi sees {len(rows)} GPUs, but this rank needs GPU {index}"}
+        return {"fault": f"{_sees('nvidia-smi', len(rows))}, but this rank needs GPU {index}"}
     name, _, memory = rows[index].rpartition(",")
     size = int(memory) << 20 if memory.strip().isdecimal() else None
     return {"by": "nvidia-smi", "name": name.strip(), "memory_bytes": size}

@@ -18,6 +18,7 @@ from hpckit.stats.advice.functions import Kind, Names, visible
 from hpckit.stats.summary.clock import median
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse
+from hpckit.text import counted
 
 _N, _T, _L = Kind.NUMBER, Kind.TEXT, Kind.LIST
 _KINDS = {int: _N, float: _N, bool: Kind.TRUTH, str: _T, tuple[str, ...]: _L}
@@ -283,7 +284,8 @@ def where(subjects: Sequence[Subject], total: int) -> str:
         hosts.setdefault(visible(subject.host or ""), []).append(subject)
     are_gpus = subjects[0].gpu is not None
     named = [f"{host}: {_ranges(rows)}" if are_gpus else host for host, rows in hosts.items()]
-    more = f" and {len(named) - _HOSTS_NAMED} more nodes" if len(named) > _HOSTS_NAMED else ""
+    left = len(named) - _HOSTS_NAMED
+    more = f" and {counted(left, 'more node')}" if left > 0 else ""
     separator = "; " if are_gpus else ", "
     return (
         f"{len(subjects)} of {total} {'GPUs' if are_gpus else 'nodes'} "

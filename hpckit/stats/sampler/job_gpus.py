@@ -12,7 +12,7 @@ from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import expand
 from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
-from hpckit.text import whole_number
+from hpckit.text import counted, whole_number
 
 Handle = Any  # an opaque pointer of the vendor's library
 _UUIDS = {"CUDA_VISIBLE_DEVICES": "cuda_uuid", "ROCR_VISIBLE_DEVICES": "rocr_uuid"}
@@ -86,7 +86,7 @@ def _constrained(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | 
         return None
     doubt = None
     if len(units) < count:
-        doubt = f"Slurm gave {count} GPUs on this node; {len(units)} can be read."
+        doubt = f"Slurm gave {counted(count, 'GPU')} on this node; {len(units)} can be read."
     return Mapped(units=tuple(units), method="constrained", doubt=doubt)
 
 
