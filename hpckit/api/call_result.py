@@ -254,7 +254,8 @@ def read_outcome(run: Run, path: Path) -> _Outcome[Any]:
             header = in_job.read_header(file)
             rest = file.read()
     except (OSError, ValueError, in_job.NotAloneError) as error:
-        raise DamagedRunError(f"The result of {run.run_id} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise DamagedRunError(f"The result of {run.run_id} cannot be read: {why}") from error
     match header.get("outcome"):
         case "refused":
             raise JobError(f"Job {run.job_id}: {header['message']}")

@@ -13,8 +13,7 @@ from hpckit.option_words import array_values, joined_values
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec
 from hpckit.submission.after import read_after
-from hpckit.submission.resubmitted import one_at_a_time, resubmitted_as, same_work
-from hpckit.submission.retry import retry_after
+from hpckit.submission.resubmitted import last_try, one_at_a_time
 from hpckit.submission.status import RunStatus
 from hpckit.text import counted, listed, settings_text
 
@@ -180,30 +179,9 @@ def _failed(status: RunStatus) -> bool:
 
 def _latest(failed: Sequence[RunStatus]) -> dict[str, RunStatus]:
     """Return what became of the last run in the place of each of these, where there is one."""
-    last = {row.run.run_id: run for row in failed if (run := _last_try(row.run)) != row.run}
+    last = {row.run.run_id: run for row in failed if (run := last_try(row.run)) != row.run}
     found = status_of([handle(run) for run in last.values()])
     return dict(zip(last, found, strict=True))
-
-
-def _last_try(run: RunFolder) -> RunFolder:
-    seen = {run.run_id}
-    while following := _next_try(run):
-        if following.run_id in seen:  # damaged
-            break
-        seen.add(following.run_id)
-        run = following
-    return run
-
-
-def _next_try(run: RunFolder) -> RunFolder | None:
-    """Return the last run that a user submitted in the place of one, else the one of `--retry`.
-
-    One that was given other arguments is another task.
-    """
-    again = (row for row in resubmitted_as(run) if same_work(row.record, run.record))
-    if after := next(again, None):
-        return after
-    return retry_after(run) if run.record["request"].get("retry") else None
 
 
 def only_tasks(spec: JobSpec, numbers: Sequence[int]) -> JobSpec:

@@ -297,7 +297,7 @@ def _dependencies(
     if job.scheduler.accounting:
         from hpckit.submission.awaited import notes_on  # noqa: PLC0415  # not of local runs
 
-        job = replace(job, notes=(*job.notes, *notes_on(spec.after, found)))
+        job = replace(job, notes=(*job.notes, *notes_on(spec.after, found, root)))
     return job, found
 
 

@@ -12,6 +12,7 @@ from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.slurm.asking import never_starts, records_of
 from hpckit.slurm.dependencies import ON_ITS_END
 from hpckit.slurm.states import JobState, is_finished
+from hpckit.submission.resubmitted import last_try
 from hpckit.submission.retry import last_retry
 from hpckit.submission.states import statuses
 
@@ -77,18 +78,51 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
         )
     if len(found[0].jobs) > 1:
         return _of_chain(kind, found[0].jobs), (f"{kind}:{found[0].dir}",)
-    if len(found) == 1 and kind in ON_ITS_END:
-        found = [last_retry(found[0])]
-    ids = [found[0].job_id]
-    if len(found) > 1:
+    last = last_runs(found, kind)
+    ids = [last[0].job_id]
+    if len(last) > 1:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
+        if [*map(_place, last)] != [*map(_place, found)]:
+            ids = _not_complete(last)
     if kind == "aftercorr" and len(ids) > 1:
         raise RequestError(
             f"--after {word}: the tasks of that run are in {len(ids)} arrays of Slurm's, and Slurm "
             "can match tasks of one array only. Give --after afterok, or one array's id of "
             f"{', '.join(ids)}."
         )
-    return f"{kind}:{':'.join(ids)}", tuple(f"{kind}:{run.dir}" for run in found)
+    return f"{kind}:{':'.join(ids)}", tuple(f"{kind}:{run.dir}" for run in last)
+
+
+def last_runs(runs: Sequence[Run], kind: str) -> list[Run]:
+    """Return the runs that a dependency of a kind is on: of those that were tried again, the last.
+
+    Of one job, its last `--retry`. What is to end well (`afterok`) may have failed, and been
+    submitted again since: tasks of an array by `--retry`, or anything by `hpckit resubmit`.
+    """
+    found = list(runs)
+    if len(found) == 1 and kind in ON_ITS_END:
+        found = [last_retry(found[0])]
+    if kind != "afterok":
+        return found
+    again = {run.dir: new for run in found if _can_follow(run, new := last_try(run))}
+    asked = statuses([run for run in found if run.dir in again])
+    failed = {row.run.dir for row in asked if row.finished and not row.good}
+    return [again[run.dir] if run.dir in failed else run for run in found]
+
+
+def _can_follow(run: Run, new: Run) -> bool:
+    """Say whether a run can be waited for in the place of another; a chain is no single job."""
+    return new.dir != run.dir and new.scheduler is run.scheduler and len(new.jobs) == 1
+
+
+def _place(run: Run) -> Path:
+    return run.dir
+
+
+def _not_complete(runs: Sequence[Run]) -> list[str]:
+    """Return the ids of those that are not COMPLETED, or of one: there is nothing to wait for."""
+    left = [row.run.job_id for row in statuses(runs) if not row.good]
+    return left or [runs[-1].job_id]
 
 
 def _of_chain(kind: str, jobs: tuple[str, ...]) -> str:
@@ -125,11 +159,28 @@ def refuse_beside_chain(words: Sequence[str], found: Sequence[str], *, more: boo
 
 @frozen(kw_only=True)
 class _Known:
-    """A job of an `--after`: its state if it is over, and whether it can never start."""
+    """A job of an `--after`: its state if it is over, and whether it can never start.
+
+    `of`: the job that was named, if this one tries it again. `array`: the array that was named.
+    """
 
     job_id: str
     ended: JobState | None
     never_starts: bool
+    of: str | None = None
+    array: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What it is called in an error."""
+        return f"job {self.job_id}" + (f", which tries job {self.of} again," if self.of else "")
+
+    @property
+    def again(self) -> str:
+        """What to do first, where it has failed."""
+        if self.array:
+            return f"Run what failed again first (hpckit resubmit {self.array} --failed)"
+        return f"Run that job again first (hpckit resubmit {self.job_id})"
 
 
 def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
@@ -140,16 +191,15 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
     """
     for word in words:
         kind, job = read_after(word)
-        known = list(_known(job, root))
+        known = list(_known(kind, job, root))
         ended = [row for row in known if row.ended]
         bad = next((row for row in ended if row.ended is not JobState.COMPLETED), None)
         stuck = next((row.job_id for row in known if row.never_starts), None)
         if kind == "afterok" and bad:
             raise PlanError(
-                f"--after {word}: job {bad.job_id} is {bad.ended}, but the new job starts only "
-                "after a job that is COMPLETED, so it would never start. Run that job again first "
-                f"(hpckit resubmit {bad.job_id}), or give --after afterany:{job}. "
-                f"{off_switch('after')}"
+                f"--after {word}: {bad.text} is {bad.ended}, but the new job starts only "
+                f"after a job that is COMPLETED, so it would never start. {bad.again}, or give "
+                f"--after afterany:{job}. {off_switch('after')}"
             )
         if kind == "afternotok" and ended and not bad:
             raise PlanError(
@@ -166,7 +216,7 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
             )
 
 
-def _known(job: str, root: Path) -> Iterator[_Known]:
+def _known(kind: str, job: str, root: Path) -> Iterator[_Known]:
     """Yield what is known of each job that a word means."""
     try:
         runs: list[Run] = find_believed(job, root)
@@ -184,8 +234,11 @@ def _known(job: str, root: Path) -> Iterator[_Known]:
             ended = row.state if is_finished(row.state) else None
             yield _Known(job_id=row.job_id, ended=ended, never_starts=never_starts(row))
         return
-    if len(runs) == 1:
-        runs = [last_retry(runs[0])]
-    for status in statuses(runs):
-        ended = status.state if status.finished else None
-        yield _Known(job_id=status.run.job_id, ended=ended, never_starts=status.never_starts)
+    for named, status in zip(runs, statuses(last_runs(runs, kind)), strict=True):
+        yield _Known(
+            job_id=status.run.job_id,
+            ended=status.state if status.finished else None,
+            never_starts=status.never_starts,
+            of=named.job_id if named.dir != status.run.dir else None,
+            array=named.whole if len(runs) > 1 else None,
+        )

@@ -14,8 +14,11 @@ from hpckit.find import find_believed
 from hpckit.runs import Run, read_run
 from hpckit.slurm.control import set_dependency
 from hpckit.slurm.dependencies import ON_ITS_END, ask_moved
-from hpckit.submission.after import is_slurm_id, read_after
+from hpckit.submission.after import is_slurm_id, last_runs, read_after
 from hpckit.submission.retry import last_retry
+from hpckit.text import listed
+
+_NAMED = 3  # jobs that are tried again
 
 
 def take_along(job_id: str, to: str, tell: Callable[[str], None]) -> None:
@@ -53,25 +56,32 @@ def catch_up(after_dirs: Sequence[str], tell: Callable[[str], None]) -> None:
 
 
 def notes_on(
-    words: Sequence[str], dependencies: Sequence[tuple[str, Sequence[str]]]
+    words: Sequence[str], dependencies: Sequence[tuple[str, Sequence[str]]], root: Path
 ) -> Iterator[str]:
     """Say of each `--after` which retry it means, or which retries it does not wait for.
 
     `dependencies` are what `hpckit.submission.after.dependency` makes of each.
     """
     for word, (_, folders) in zip(words, dependencies, strict=True):
-        if folders:  # of a job that hpckit submitted
-            run = read_run(Path(folders[0].partition(":")[2]))
-            yield from _note(word, run, many=len(folders) > 1)
+        if folders:  # of jobs that hpckit submitted
+            places = [Path(text.partition(":")[2]) for text in folders]
+            yield from _note(word, _runs(read_after(word)[1], root), places)
 
 
-def _note(word: str, run: Run, *, many: bool) -> Iterator[str]:
-    kind, job = read_after(word)
-    rules = run.record["request"].get("retry")
+def _note(word: str, named: Sequence[Run], places: Sequence[Path]) -> Iterator[str]:
+    """Say it of one; `named` are the runs that it names, `places` those that are waited for."""
+    kind, run = read_after(word)[0], named[0]
+    rules, many = run.record["request"].get("retry"), len(named) > 1
     alone = "not for one that tries it again"
-    if is_slurm_id(job) and run.record.get("retry") and job != run.job_id and not many:
-        yield f"--after {word}: job {job} is tried again as job {run.job_id}; this one waits for it"
-    elif rules and many:
+    again = [
+        f"{old.job_id} is tried again as {read_run(place).job_id}"
+        for old, place in zip(named, places, strict=True)
+        if old.dir != place
+    ]
+    if again:
+        which = "that one" if len(again) == 1 else "those"
+        yield f"--after {word}: job {listed(again, _NAMED)}; this one waits for {which}"
+    if rules and many:
         yield f"--after {word} is an array with --retry: this job waits for each task, {alone}"
     elif rules and not run.mine and kind in ON_ITS_END:
         yield f"--after {word}, of {run.owner}, has --retry: this job waits for that job, {alone}"
@@ -82,8 +92,8 @@ def tried_again(run: Run) -> Iterator[str]:
     for word in run.record["request"].get("after") or ():
         kind, job = read_after(word)
         found = _runs(job, run.dir.parent) if kind in ON_ITS_END and is_slurm_id(job) else []
-        for one in found:
-            if (new := last_retry(one)) is not one:
+        for one, new in zip(found, last_runs(found, kind), strict=True):
+            if new.dir != one.dir:
                 yield (
                     f"job {one.job_id}, which it waits for, is tried again as job {new.job_id}. To "
                     f"wait for that: hpckit cancel {run.job_id}, then hpckit resubmit {run.job_id}"

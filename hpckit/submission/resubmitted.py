@@ -16,6 +16,7 @@ from hpckit.frozen import frozen
 from hpckit.run_files import write_json
 from hpckit.run_record import ResubmitOf
 from hpckit.runs import RESUBMITTED, Run, following, read_run
+from hpckit.submission.retry import retry_after
 from hpckit.values import Word, rebuild
 
 _MOST_BYTES = 1 << 16
@@ -154,3 +155,25 @@ def _program(record: Mapping[str, Any]) -> list[str]:
     """Return a record's program and its arguments, without what starts it: another Python, say."""
     command, word = list(record["command"]), (record.get("program") or {}).get("word")
     return command[command.index(word) :] if word in command else command
+
+
+def last_try(run: Run) -> Run:
+    """Return the last run that does the work of one again, by `--retry` or the user, or itself."""
+    seen = {run.run_id}
+    while following := _next_try(run):
+        if following.run_id in seen:  # damaged
+            break
+        seen.add(following.run_id)
+        run = following
+    return run
+
+
+def _next_try(run: Run) -> Run | None:
+    """Return the last run that a user submitted in the place of one, else the one of `--retry`.
+
+    One that was given other arguments is another task.
+    """
+    again = (row for row in resubmitted_as(run) if same_work(row.record, run.record))
+    if after := next(again, None):
+        return after
+    return retry_after(run) if run.record["request"].get("retry") else None

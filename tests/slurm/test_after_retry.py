@@ -63,7 +63,7 @@ def test_what_waits_for_a_job_waits_for_the_one_that_tries_it_again(desk: Desk) 
     said = desk.call("submit", *seen, "--after", first, "--json")
     late = said.json["job_id"]
     desk.submitted.append(late)
-    assert f"job {first} is tried again as job {second}; this one waits for it" in said.err
+    assert f"job {first} is tried again as {second}; this one waits for that one" in said.err
     assert squeue("%E", late) == [waits]
     assert squeue("%T", ok, both, array, end, bad, behind, late) == ["PENDING"] * 7
     (desk.home / "second-ends-0").touch()

@@ -2,14 +2,18 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpckit.errors import PlanError, RequestError
+from hpckit.runs import Run
 from hpckit.schedulers.local.controller import _gate
 from hpckit.schedulers.local.state import LocalState, write_local_state
 from hpckit.slurm.states import JobState
 from hpckit.submission.after import KINDS, dependency, refuse_beside_chain, refuse_hopeless
+from hpckit.submission.awaited import notes_on
+from hpckit.submission.resubmitted import write_notes
 from tests.unit.made import make_run
 from tests.unit.test_status import answers, down, end_ranks, sacct_row, squeue_row
 
@@ -52,6 +56,80 @@ def test_one_failed_task_of_an_array_is_enough(fake_slurm: Path, tmp_path: Path)
     answers(fake_slurm, squeue_out=rows)
     with pytest.raises(PlanError, match="job 20_1 is TIMEOUT"):
         refuse_hopeless(("20",), tmp_path)
+
+
+def again(root: Path, old: Run, name: str, job_id: str, **changes: Any) -> Run:
+    """Make what `hpckit resubmit` submitted in the place of a run."""
+    before = {"of": old.run_id, "job_id": old.job_id, "dir": str(old.dir)}
+    new = make_run(root, name, job_id=job_id, resubmit=before, **changes)
+    write_notes([new], pytest.fail)
+    return new
+
+
+def tasks_of_20(root: Path) -> list[Run]:
+    return [
+        make_run(root, f"a_{n}", job_id=f"20_{n}", array={"job_id": "20", "index": n})
+        for n in range(4)
+    ]
+
+
+def queue(folder: Path, **states: str) -> None:
+    down(folder, accounting=True)
+    rows = [squeue_row(job.removeprefix("job"), state) for job, state in states.items()]
+    answers(folder, squeue_rc="0", squeue_err="", squeue_out="".join(rows))
+
+
+def test_in_the_place_of_a_failed_task_the_run_counts_that_tries_it_again(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    runs = tasks_of_20(tmp_path)
+    first = {"job20_0": "COMPLETED", "job20_1": "FAILED", "job20_2": "RUNNING"}
+    queue(fake_slurm, **first, job20_3="COMPLETED")
+    assert dependency("20", "slurm", tmp_path)[0] == "afterok:20"
+    with pytest.raises(PlanError, match=r"job 20_1 is FAILED.*\(hpckit resubmit 20 --failed\)"):
+        refuse_hopeless(("20",), tmp_path)
+    new = again(tmp_path, runs[1], "b", "31")
+    again(tmp_path, runs[3], "c", "32")  # once more, though it had ended well
+    again(tmp_path, runs[1], "d", "33", command=["python", "other.py"])  # other work
+    queue(fake_slurm, **first, job20_3="COMPLETED", job31="PENDING", job32="CANCELLED")
+    refuse_hopeless(("20",), tmp_path)
+    found = dependency("20", "slurm", tmp_path)
+    assert found[0] == "afterok:31:20_2"
+    dirs = [f"afterok:{run.dir}" for run in (runs[0], new, *runs[2:])]
+    assert found[1] == tuple(dirs)
+    assert list(notes_on(("20",), [found], tmp_path)) == [
+        "--after 20: job 20_1 is tried again as 31; this one waits for that one"
+    ]
+    # What is only to be over is the array that was named.
+    for kind in ("afterany", "afternotok"):
+        assert dependency(f"{kind}:20", "slurm", tmp_path)[0] == f"{kind}:20"
+
+
+def test_what_tries_a_failed_task_again_may_fail_or_be_complete(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    runs = tasks_of_20(tmp_path)
+    again(tmp_path, runs[1], "b", "31")
+    states = {f"job20_{n}": "FAILED" if n == 1 else "COMPLETED" for n in range(4)}
+    queue(fake_slurm, **states, job31="TIMEOUT")
+    with pytest.raises(PlanError, match="job 31, which tries job 20_1 again, is TIMEOUT, but"):
+        refuse_hopeless(("20",), tmp_path)
+    queue(fake_slurm, **states, job31="COMPLETED")
+    refuse_hopeless(("20",), tmp_path)
+    assert dependency("20", "slurm", tmp_path)[0] == "afterok:20_3"  # there is nothing to wait for
+
+
+def test_a_job_that_was_submitted_again_by_hand_is_waited_for(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    new = again(tmp_path, make_run(tmp_path), "b", "31")
+    queue(fake_slurm, job11="FAILED", job31="RUNNING")
+    refuse_hopeless(("11",), tmp_path)
+    assert dependency("11", "slurm", tmp_path) == ("afterok:31", (f"afterok:{new.dir}",))
+    assert dependency("afterany:11", "slurm", tmp_path)[0] == "afterany:11"
+    queue(fake_slurm, job11="COMPLETED", job31="FAILED")
+    refuse_hopeless(("11",), tmp_path)
+    assert dependency("11", "slurm", tmp_path)[0] == "afterok:11"
 
 
 def test_what_is_not_known_is_not_refused(fake_slurm: Path, tmp_path: Path) -> None:

@@ -106,12 +106,12 @@ def test_after_a_job_that_was_tried_again_means_the_last_retry(
         ("afterany:12", (f"afterany:{second.dir}",)),
         ("after:11", (f"after:{first.dir}",)),
     ]
-    assert list(notes_on(("11", "afterany:11", "after:11"), found)) == [
-        "--after 11: job 11 is tried again as job 12; this one waits for it",
-        "--after afterany:11: job 11 is tried again as job 12; this one waits for it",
+    assert list(notes_on(("11", "afterany:11", "after:11"), found, tmp_path)) == [
+        "--after 11: job 11 is tried again as 12; this one waits for that one",
+        "--after afterany:11: job 11 is tried again as 12; this one waits for that one",
     ]
     answers(fake_slurm, squeue_out=squeue_row("11", "FAILED") + squeue_row("12", "TIMEOUT"))
-    with pytest.raises(PlanError, match="job 12 is TIMEOUT"):
+    with pytest.raises(PlanError, match="job 12, which tries job 11 again, is TIMEOUT"):
         refuse_hopeless(("11",), tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_what_is_not_waited_for_is_told(tmp_path: Path) -> None:
         for n in (0, 1)
     ]  # fmt: skip
     asked = ("afterok:20", tuple(f"afterok:{run.dir}" for run in tasks))
-    assert list(notes_on(("20", "9"), (asked, ("afterok:9", ())))) == [
+    assert list(notes_on(("20", "9"), (asked, ("afterok:9", ())), tmp_path)) == [
         "--after 20 is an array with --retry: this job waits for each task, not for one that tries "
         "it again"
     ]
@@ -148,7 +148,7 @@ def test_a_colleagues_retry_cannot_take_others_along(
     monkeypatch.setattr(Run, "mine", False)
     monkeypatch.setattr(Run, "owner", "ann")
     found = ("afterok:11", (f"afterok:{first.dir}",))
-    assert list(notes_on((str(first.dir),), (found,))) == [
+    assert list(notes_on((str(first.dir),), (found,), tmp_path)) == [
         f"--after {first.dir}, of ann, has --retry: this job waits for that job, not for one that "
         "tries it again"
     ]
