@@ -124,9 +124,7 @@ def test_a_strangers_file_is_left_out_and_counted(tmp_path: Path) -> None:
         "ledger: alice-2026-09.n1.jsonl left out: its owner, user 987654, is not known here",
         f"ledger: {ME}-2026-09.evil.jsonl left out: it belongs to daemon",
     ]
-    assert list(found.notes(hide_names=True)) == [
-        "of the ledger 2 whole files are left out"
-    ]
+    assert list(found.notes(hide_names=True)) == ["of the ledger 2 whole files are left out"]
 
 
 @pytest.mark.parametrize(

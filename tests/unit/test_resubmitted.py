@@ -143,7 +143,7 @@ def test_one_command_at_a_time_submits_failed_tasks(
 ) -> None:
     tasks = [make_run(tmp_path, f"new_{number}", job_id=f"20_{number}") for number in range(2)]
     monkeypatch.setattr("hpckit.submission.resubmitted._PATIENCE_S", 0.0)
-    said = "Another command is submitting failed tasks of array 20 again"
+    said = "Another command is submitting failed tasks of array .* in 0 s: try again later"
     with one_at_a_time(tasks[1]), pytest.raises(OutsideError, match=said):
         one_at_a_time(tasks[0]).__enter__()  # whichever task each looks at
     for task in tasks:  # what is left of a command that is over keeps nobody out
