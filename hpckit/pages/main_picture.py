@@ -22,7 +22,7 @@ from hpckit.plotting import (
 )
 from hpckit.report.terminal import duration, fold
 from hpckit.stats.summary.curves import Curve
-from hpckit.stats.summary.figures import Attempt, JobUse
+from hpckit.stats.summary.figures import Attempt, JobUse, attempt_words
 from hpckit.text import counted
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _title(job: JobUse) -> str:
     models = ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name}))
     gpus = counted(job.gpus, "GPU") if job.gpus else None
     so_far = " so far" if job.running else ""
-    so_far += f" in {len(job.attempts)} attempts" if len(job.attempts) > 1 else ""
+    so_far += f" in {attempt_words(job)}" if len(job.attempts) > 1 else ""
     words = (
         f"Job {job.job_id}" + (f" {job.name}" if job.name else ""),
         job.state,

@@ -8,7 +8,7 @@ from hpckit.report.terminal import duration, hours, percent
 from hpckit.slurm.states import unstarted
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import Severity
-from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.figures import JobUse, attempt_words
 
 # What a verdict's colour says, in a word too.
 WORDS = {
@@ -53,7 +53,7 @@ def _attempts(job: JobUse) -> str:
     if not ends:
         return ""
     words = ", ".join(f"{count} ended {state}" for state, count in ends.items())
-    return f" in {len(job.attempts)} attempts ({words})"
+    return f" in {attempt_words(job)} ({words})"
 
 
 def _sentences(job: JobUse, advice: Sequence[Advice]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import too_little_read
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.summary.figures import SACCT, JobUse
+from hpckit.stats.summary.figures import SACCT, JobUse, attempt_words
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import counted, cut, in_line, listed, settings_text, state_colour
 
@@ -121,7 +121,7 @@ def _of_limit(job: JobUse, elapsed_s: float) -> str:
     if not limit:
         return ""
     if len(job.attempts) > 1:
-        return f" in {len(job.attempts)} attempts of at most {duration(limit)}"
+        return f" in {attempt_words(job)} of at most {duration(limit)}"
     if elapsed_s > limit:
         return f", {duration(elapsed_s - limit)} over its limit of {duration(limit)}"
     return f" of {duration(limit)}"
@@ -244,7 +244,7 @@ def _attempts(job: JobUse) -> Iterator[str]:
         return
     yield ""
     whose = "GPU-hours" if any(note.code == "newest_attempt" for note in job.notes) else "figures"
-    yield f"{len(job.attempts)} attempts ({whose} above are for all of them)"
+    yield f"{attempt_words(job)} ({whose} above are for all of them)"
     ends = (None, *(attempt.end for attempt in job.attempts))
     for end, attempt in zip(ends, job.attempts, strict=False):
         away = away_before(end, attempt.start)

@@ -6,6 +6,7 @@ import pytest
 
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
+from hpckit.stats.advice.namespace import job_values
 from hpckit.stats.summary.figures import (
     Attempt,
     GpuUse,
@@ -14,6 +15,8 @@ from hpckit.stats.summary.figures import (
     Requested,
     SourceNote,
     Summary,
+    attempt_words,
+    last_attempt,
 )
 from hpckit.stats.summary.timeline import Line, Timeline
 
@@ -130,3 +133,19 @@ def test_time_between_attempts_is_said() -> None:
     at = text.index("2 attempts (figures above are for all of them)")
     assert "later" not in text[at + 1]
     assert "1 h 06 min later" in text[at + 2]
+
+
+def test_parts_between_changes_of_size_are_one_attempt() -> None:
+    parts = (
+        Attempt(restart=0, state="REQUEUED", start=0, end=90, elapsed_s=90),
+        Attempt(restart=1, state="RESIZING", start=100, end=160, elapsed_s=60),
+        Attempt(restart=2, state="FAILED", start=160, end=170, elapsed_s=10),
+    )
+    job = JobUse(job_id="1", state="FAILED", attempts=parts)
+    assert attempt_words(job) == "2 attempts with 3 parts"
+    last = last_attempt(job)
+    assert last
+    assert (last.start, last.elapsed_s, last.state) == (100, 70, "FAILED")
+    resized = replace(job, attempts=parts[1:])
+    assert attempt_words(resized) == "2 parts of one attempt"
+    assert job_values(resized, None)[0]["attempt"]["elapsed_s"] == 70

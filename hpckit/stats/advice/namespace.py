@@ -17,7 +17,7 @@ from hpckit.stats.advice.evaluation import Values
 from hpckit.stats.advice.functions import Kind, Names, visible
 from hpckit.stats.summary.clock import median
 from hpckit.stats.summary.coverage import enough
-from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse
+from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse, last_attempt
 from hpckit.text import counted
 
 _N, _T, _L = Kind.NUMBER, Kind.TEXT, Kind.LIST
@@ -109,10 +109,10 @@ def job_values(
     _add_others(nodes, "gpu_utilization_percent", "others_median_gpu_utilization_percent")
     _add_others(nodes, "cpu_efficiency_percent", "others_median_cpu_efficiency_percent")
     _add_others(gpus, "utilization_percent", "others_median_utilization_percent")
-    last = len(job.attempts) - 1
+    attempt, last = last_attempt(job), len(job.attempts) - 1
     whole: dict[str, Any] = {
         "job": {**_figures(job, "", suspect), "output_file": output_file(job.job_id)},
-        "attempt": _figures(job.attempts[last], f"attempts.{last}", suspect) if last >= 0 else {},
+        "attempt": _figures(attempt, f"attempts.{last}", suspect) if attempt else {},
         "gpus": _over_gpus(gpus),
         "nodes": _over_nodes(nodes),
         "site": _site(job, site),

@@ -6,7 +6,7 @@ makes are not spelt out here.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from hpckit.frozen import frozen
@@ -119,6 +119,36 @@ class GpuUse(GpuOfTable):
     lost_s: float | None = None
     lost_error: str | None = None
     stalls: Stalls | None = None
+
+
+RESIZED = "RESIZING"  # Slurm's state of a part of an attempt, which another part of it follows
+
+
+def last_attempt(job: "JobUse") -> "Attempt | None":
+    """Return a job's last attempt, with the start and the time of all its parts.
+
+    Each change of its size ended a part.
+    """
+    if not job.attempts:
+        return None
+    whole = job.attempts[-1]
+    for part in reversed(job.attempts[:-1]):
+        if part.state != RESIZED:
+            break
+        known = whole.elapsed_s is not None and part.elapsed_s is not None
+        both = (whole.elapsed_s or 0) + (part.elapsed_s or 0) if known else None
+        whole = replace(whole, start=part.start, elapsed_s=both)
+    return whole
+
+
+def attempt_words(job: "JobUse") -> str:
+    """Return in how many attempts a job ran, and in how many parts where it changed its size."""
+    if len(job.attempts) < 2:
+        return ""
+    parts, changes = len(job.attempts), sum(row.state == RESIZED for row in job.attempts[:-1])
+    if parts - changes == 1:
+        return f"{parts} parts of one attempt"
+    return f"{parts - changes} attempts" + (f" with {parts} parts" if changes else "")
 
 
 def part_word(name: str | None, *, part: bool) -> str:
