@@ -271,18 +271,23 @@ def _group_name(gid: int) -> str:
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.config/hpckit`, the user's own collection."""
-    return Path(environ.get(CONFIG) or home(environ) / ".config") / "hpckit"
+    return _base(environ, CONFIG, ".config") / "hpckit"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.cache/hpckit`; jobs read workloads from there, so nodes must see it."""
-    return Path(environ.get(CACHE) or home(environ) / ".cache") / "hpckit"
+    return _base(environ, CACHE, ".cache") / "hpckit"
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.local/state/hpckit`: what hpckit keeps in mind for its user."""
-    state = environ.get("XDG_STATE_HOME") or str(home(environ) / ".local" / "state")
-    return Path(state) / "hpckit"
+    return _base(environ, "XDG_STATE_HOME", ".local/state") / "hpckit"
+
+
+def _base(environ: Mapping[str, str], name: str, at_home: str) -> Path:
+    """Return a folder of the XDG Base Directory Specification, for which a relative one is none."""
+    path = Path(environ.get(name, ""))
+    return path if path.is_absolute() else home(environ) / at_home
 
 
 def bad_nodes_path() -> Path:

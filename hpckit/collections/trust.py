@@ -217,7 +217,9 @@ def trusted(config: Path | None = None) -> frozenset[str]:
         return frozenset(rebuild(_Trusted, read_json(path)).trusted)
     except FileNotFoundError:
         return frozenset()
-    except (OSError, DamagedFileError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", at=path) from error
+    except DamagedFileError as error:
         raise ConfigError(f"is damaged ({error}). Remove it.", at=path) from error
 
 

@@ -159,6 +159,12 @@ def test_a_job_without_gpus_takes_none_and_a_request_survives_its_json(tmp_path:
     assert rebuild(GpuRequest, asdict(request)) == request
 
 
+def test_who_has_no_home_shares_gpus_with_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 3_999_999_999)
+    request = request_gpus(Machine(gpus=("0",), uuids=("GPU-0",)), 1, {})
+    assert (request.count, request.folder) == (1, None)
+
+
 def test_status_says_why_a_local_job_waits_and_wait_says_it_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

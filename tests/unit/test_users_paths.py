@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hpckit.collections.trust import owner_name
+from hpckit.collections.lockfile import read_lock
+from hpckit.collections.trust import owner_name, trusted
 from hpckit.doctor.environments import environment_checks
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.errors import OutsideError, UnsetVariableError
+from hpckit.errors import ConfigError, OutsideError, UnsetVariableError
 from hpckit.notify.event import Event
 from hpckit.notify.sending import send
 from hpckit.paths import (
@@ -144,7 +145,9 @@ def test_home_is_that_of_the_variable_else_of_the_machine(monkeypatch: pytest.Mo
     ):
         monkeypatch.setenv("HOME", said)
         assert home() == expected
-        assert config_folder({"HOME": said}) == expected / ".config/hpckit"
+        assert (
+            config_folder({"HOME": said, "XDG_CONFIG_HOME": "below"}) == expected / ".config/hpckit"
+        )
         assert cache_folder({"HOME": said}) == expected / ".cache/hpckit"
         assert state_folder({"HOME": said}) == expected / ".local/state/hpckit"
     monkeypatch.delenv("HOME")
@@ -174,3 +177,17 @@ def no_home(monkeypatch: pytest.MonkeyPatch, said: str) -> str:
     with pytest.raises(OutsideError) as error:
         home()
     return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["hpckit.lock", "trusted.json"])
+def test_a_file_of_the_configuration_that_may_not_be_read_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(path: object, **_words: object) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("hpckit.files.open_regular", refuse)
+    read = {"hpckit.lock": read_lock, "trusted.json": lambda path: trusted(path.parent)}[name]
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path / name)
+    assert str(caught.value).endswith(f"{name}: cannot be read: Permission denied.")

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+from hpckit.errors import OutsideError
 from hpckit.file_locks import locked, open_locked
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
@@ -72,7 +73,7 @@ def request_gpus(machine: Machine, count: int, environ: Mapping[str, str]) -> Gp
     ids = tuple(_id(name, uuid, held) for name, uuid in gpus)
     try:
         folder = str(state_folder(environ) / "gpus")
-    except RuntimeError:  # neither $HOME nor a row of passwd
+    except OutsideError:  # there is no home
         folder = None
     return GpuRequest(
         count=min(count, len(ids)),
