@@ -42,7 +42,7 @@ def test_all_of_them_answer(
     answer = cli("doctor", "stats", "--runs", "runs")
     assert answer.status == 0
     assert lines(answer, "ok") == [
-        f"hpckit's samples: 1 of the newest 2 runs in {here / 'runs'} have some",
+        f"hpckit's samples: 1 of the newest 2 runs in {here / 'runs'} has some",
         "accounting (sacct) answers: 2 of your jobs in 7 days",
         "jobstats' records (JS1) of 1 of them",
         f"Prometheus {prometheus} answers (version 2.42.0+ds)",
