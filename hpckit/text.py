@@ -146,6 +146,18 @@ def state_colour(text: str) -> str | None:
     return next((colour for colour, states in _STATES.items() if words & {*states.split()}), None)
 
 
+def columns_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the columns there are; None: as many as it takes, for files and programs."""
+    asked = environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    if not stream.isatty():
+        return None
+    import shutil  # noqa: PLC0415  # it knows much of archives, too
+
+    return shutil.get_terminal_size().columns
+
+
 def shows_colours(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
     """Say whether a stream is a terminal that shows colours, and the user wants them (NO_COLOR)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from hpckit.errors import OutsideError
-from hpckit.text import COLOURS, cells, in_line, padded, shows_colours, spelt
+from hpckit.text import COLOURS, cells, columns_of, in_line, padded, shows_colours, spelt
 
 if TYPE_CHECKING:
     from hpckit import Run
@@ -199,11 +199,7 @@ def table(
 
 def room() -> int | None:
     """Return the columns there are; None: as many as it takes, for files and programs."""
-    if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
-        import shutil  # noqa: PLC0415  # likewise
-
-        return shutil.get_terminal_size().columns
-    return None
+    return columns_of(sys.stdout)
 
 
 def _aligned(

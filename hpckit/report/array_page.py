@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpckit.report.terminal import (
-    WIDTH,
+    WIDEST,
     Style,
     duration,
     fold,
@@ -72,16 +72,16 @@ def _lines(
             f", {hours(idle)} of them idle" if idle is not None else ""
         )
     yield ""
-    yield style.paint(f"{'':<18}{'lowest':>14}{'median':>14}{'95th %':>14}{'highest':>14}", "bold")
+    yield style.paint(_spread_line("", ("lowest", "median", "95th %", "highest"), style), "bold")
     for name, (label, show) in _FIGURES.items():
         spread = found[name]
         if spread:
-            cells = "".join(f"{show(spread[key]):>14}" for key in ("min", "median", "p95", "max"))
-            yield f"{label:<18}{cells}"
+            cells = [show(spread[key]) for key in ("min", "median", "p95", "max")]
+            yield _spread_line(label, cells, style)
     if found["gpu_utilization_histogram"]:
         yield from _histogram(found["gpu_utilization_histogram"], style)
     yield from _tasks(jobs, style, all_jobs=all_jobs)
-    yield from _advice(advice, len(jobs))
+    yield from _advice(advice, len(jobs), style)
 
 
 def _histogram(counts: Sequence[int], style: Style) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _histogram(counts: Sequence[int], style: Style) -> Iterator[str]:
     longest = max(counts)
     for number, count in enumerate(counts):
         if count:
-            length = max(round(count / longest * 50), 1)
+            length = max(round(count / longest * (style.width - 30)), 1)
             span = f"{number * 10:>3} to {number * 10 + 10:>3} %"
             yield f"  {span}  {('█' if style.unicode else '#') * length} {count}"
 
@@ -105,11 +105,11 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
     chosen = jobs if all_jobs or len(jobs) <= _MOST else sorted(jobs, key=used)[:_MOST]
     names = list(dict.fromkeys(name for job in jobs for name in job.parameters))
     yield ""
-    head = _row(("job", "state", "run time", "GPU", "CPU", "memory"), names)
-    yield style.paint(head, "bold")
+    head = _row(("job", "state", "run time", "GPU", "CPU", "memory"), names, style)
+    yield from (style.paint(line, "bold") for line in head)
     for job in chosen:
         figures = job.summary
-        yield _row(
+        yield from _row(
             (
                 in_line(job.job_id),
                 job.state or "?",
@@ -119,6 +119,7 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
                 size(figures.memory_peak_bytes),
             ),
             [job.parameters.get(name, "?") for name in names],
+            style,
         )
     if len(chosen) < len(jobs):
         yield f"and {len(jobs) - len(chosen)} more: --all"
@@ -128,16 +129,27 @@ def _never_ran(job: JobUse) -> bool:
     return not _began(job) and is_finished(parse_state(job.state or ""))
 
 
-def _row(cells: Sequence[str], values: Sequence[str]) -> str:
-    """Return a line of the table; what a task was given stands at its end, as far as it fits."""
+def _row(cells: Sequence[str], values: Sequence[str], style: Style) -> Iterator[str]:
+    """Yield a job's line; what a task was given stands at its end, or below in a narrow page."""
     job, state, *figures = cells
-    if not values:
-        return f"{job:<16}{state:<14}" + "".join(map(str.rjust, figures, (14, 8, 8, 12)))
-    line = f"{job:<16}{state:<14}" + "".join(map(str.rjust, figures, (11, 6, 6, 9)))
-    return f"{line}  {cut(in_line(', '.join(values)), max(WIDTH - len(line) - 2, 1))}"
+    narrow = style.width < WIDEST
+    first = f"{job:<12}{state:<14}" if narrow else f"{job:<16}{state:<14}"
+    widths = (11, 6, 6, 9) if values or narrow else (14, 8, 8, 12)
+    line = first + "".join(map(str.rjust, figures, widths))
+    given = in_line(", ".join(values))
+    if narrow:
+        yield line
+        yield from [cut(f"  {given}", style.width)] if given else []
+    else:
+        yield f"{line}  {cut(given, max(style.width - len(line) - 2, 1))}" if values else line
 
 
-def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]:
+def _spread_line(label: str, cells: Sequence[str], style: Style) -> str:
+    first, width = (18, 14) if style.width == WIDEST else (16, 11)
+    return f"{label:<{first}}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+
+def _advice(advice: Mapping[str, Sequence[Advice]], count: int, style: Style) -> Iterator[str]:
     """Yield each rule once, with how many jobs it is about."""
     found = [(item, job_id) for job_id, items in advice.items() for item in items]
     if not found:
@@ -146,8 +158,8 @@ def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]
     for rule, jobs in Counter(item.id for item, _ in found).most_common():
         item, job_id = next(pair for pair in found if pair[0].id == rule)
         text = f"{jobs} of {count}: {item.title} ({rule}), as in {job_id}: {item.message}"
-        yield from fold(in_line(text), WIDTH, "! ", "  ")
-    yield cut("  For what to do, run hpckit stats JOBID with one of these jobs.", WIDTH)
+        yield from fold(in_line(text), style.width, "! ", "  ")
+    yield cut("  For what to do, run hpckit stats JOBID with one of these jobs.", style.width)
 
 
 def _values(jobs: Sequence[JobUse], name: str) -> list[float]:

@@ -1,11 +1,11 @@
-"""`hpckit stats JOBID`: one job on one screen of 80 columns."""
+"""`hpckit stats JOBID`: one job on one screen of 60 to 80 columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from hpckit.frozen import frozen
 from hpckit.report.tables import gpu_rows, node_rows
 from hpckit.report.terminal import (
-    WIDTH,
+    WIDEST,
     Style,
     bar,
     duration,
@@ -29,7 +29,8 @@ from hpckit.text import counted, cut, in_line, listed, settings_text, state_colo
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
-_BAR = 32
+# Of a bar in a page of 80 columns, and what is left of it in a narrower one.
+_BAR, _LEAST_BAR = 32, 12
 _TENTH = 0.1
 _LABEL = 18
 _LATER = 12
@@ -61,9 +62,9 @@ def _lines(content: Page, style: Style) -> Iterator[str]:
     yield from _figures(job, style)
     yield from gpu_rows(job, content.timelines, style, everything=content.everything)
     yield from node_rows(job, style, everything=content.everything)
-    yield from _attempts(job)
+    yield from _attempts(job, style)
     yield from _advice(content, style)
-    yield from _notes(content)
+    yield from _notes(content, style)
 
 
 def _head(job: JobUse, style: Style) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
     state = job.state or "UNKNOWN"
     # In a list a job that ended well is dim; here its end is the news.
     colour = "green" if state == "COMPLETED" else state_colour(state) or "red"
-    room = WIDTH - len(f"Job {job.job_id}  {state}")
+    room = style.width - len(f"Job {job.job_id}  {state}")
     yield (
         style.paint(f"Job {job.job_id}", "bold")
         + cut(name, room)
@@ -80,11 +81,11 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
     )
     who = [part for part in (job.user, job.account, job.partition, job.site) if part]
     if who:
-        yield cut("  " + in_line(" / ".join(who)), WIDTH)
+        yield cut("  " + in_line(" / ".join(who)), style.width)
     if job.parameters:
-        yield cut(f"  {settings_text(job.parameters)}", WIDTH)
-    for line in fold(", ".join(_shape(job)), WIDTH, "  ", "  "):
-        yield cut(line, WIDTH)
+        yield cut(f"  {settings_text(job.parameters)}", style.width)
+    for line in fold(", ".join(_shape(job)), style.width, "  ", "  "):
+        yield cut(line, style.width)
 
 
 def _shape(job: JobUse) -> Iterator[str]:
@@ -141,7 +142,7 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
         style,
     )
     yield from _metrics(NODE, job, style)
-    yield from _totals(job)
+    yield from _totals(job, style)
 
 
 def _at_least(job: JobUse, name: str) -> str:
@@ -186,11 +187,15 @@ def _metrics(metrics: Iterable[Metric], job: JobUse, style: Style) -> Iterator[s
 def _bar(
     label: str, value: float | None, words: str, style: Style, *, low_is_bad: bool = False
 ) -> str:
-    text = f"{label:<{_LABEL}}{bar(value, _BAR, style)} {percent(value):>6}"
+    text = f"{label:<{_LABEL}}{bar(value, _bar_width(style), style)} {percent(value):>6}"
     if low_is_bad and value is not None:
         colour = "red" if value <= _LOW else "yellow" if value <= _MIDDLING else "green"
         text = style.paint(text, colour)
     return f"{text} {words}" if words else text
+
+
+def _bar_width(style: Style) -> int:
+    return max(_BAR - (WIDEST - style.width), _LEAST_BAR)
 
 
 def _memory(label: str, value: float | None, words: str, style: Style) -> str:
@@ -223,7 +228,7 @@ def _cores(job: JobUse) -> str:
     return f"{sum(used):.{digits}f}/{sum(cores)} cores"
 
 
-def _totals(job: JobUse) -> Iterator[str]:
+def _totals(job: JobUse, style: Style) -> Iterator[str]:
     summary = job.summary
     parts = []
     if summary.gpu_hours:
@@ -236,10 +241,10 @@ def _totals(job: JobUse) -> Iterator[str]:
     if summary.power_watts_mean is not None:
         parts.append(f"{summary.power_watts_mean:.0f} W per GPU")
     if parts:
-        yield from fold("; ".join(parts), WIDTH, " " * _LABEL, " " * _LABEL)
+        yield from fold("; ".join(parts), style.width, " " * _LABEL, " " * _LABEL)
 
 
-def _attempts(job: JobUse) -> Iterator[str]:
+def _attempts(job: JobUse, style: Style) -> Iterator[str]:
     if len(job.attempts) < 2:
         return
     yield ""
@@ -250,14 +255,17 @@ def _attempts(job: JobUse) -> Iterator[str]:
         away = away_before(end, attempt.start)
         later = "" if away is None else f"{duration(away)} later"
         gpu = f"GPU {percent(attempt.gpu_utilization_percent):>6}  " if job.has_gpus else ""
-        yield cut(
+        line = (
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "
-            f"{gpu}CPU {percent(attempt.cpu_efficiency_percent):>6}  {later:<{_LATER}}  "
-            f"{in_line(','.join(attempt.hosts))}",
-            WIDTH,
         )
+        line += f"{gpu}CPU {percent(attempt.cpu_efficiency_percent):>6}  "
+        where = f"{later:<{_LATER}}  {in_line(','.join(attempt.hosts))}"
+        if style.width == WIDEST:
+            yield cut(line + where, style.width)
+        else:
+            yield from (line, cut(f"     {where.strip()}", style.width))
         if attempt.why:
-            yield from fold(in_line(attempt.why), WIDTH, "     ", "     ")
+            yield from fold(in_line(attempt.why), style.width, "     ", "     ")
 
 
 def away_before(end: float | None, start: float | None) -> float | None:
@@ -276,25 +284,27 @@ def _advice(content: Page, style: Style) -> Iterator[str]:
     ]
     for item in shown:
         lost = f" [{hours(item.lost_gpu_hours)} GPU-hours]" if item.lost_gpu_hours else ""
-        lines = fold(f"{item.message}{lost} ({item.id})", WIDTH, f"{_MARKS[item.severity]} ", "   ")
+        lines = fold(
+            f"{item.message}{lost} ({item.id})", style.width, f"{_MARKS[item.severity]} ", "   "
+        )
         yield from (style.paint(line, _COLOURS[item.severity]) for line in lines)
         remark = f" Not red: {item.downgraded}." if item.downgraded else ""
-        yield from fold(item.evidence + remark, WIDTH, "   ", "   ")
+        yield from fold(item.evidence + remark, style.width, "   ", "   ")
         if item.action:
             arrow = "→" if style.unicode else "->"
-            yield from fold(item.action, WIDTH, f"   {arrow} ", "     ")
+            yield from fold(item.action, style.width, f"   {arrow} ", "     ")
     if len(shown) < len(content.advice):
         yield f"   and {len(content.advice) - len(shown)} more: --all"
 
 
-def _notes(content: Page) -> Iterator[str]:
+def _notes(content: Page, style: Style) -> Iterator[str]:
     job = content.job
     notes = list(notes_of(job))
     shown = notes if content.everything else notes[:_MOST_NOTES]
     yield ""
-    yield from fold(provenance(job), WIDTH, "From ", "  ")
+    yield from fold(provenance(job), style.width, "From ", "  ")
     for text in shown:
-        yield from fold(text, WIDTH, "- ", "  ")
+        yield from fold(text, style.width, "- ", "  ")
     if len(shown) < len(notes):
         yield f"- and {counted(len(notes) - len(shown), 'more note')}: --all"
 

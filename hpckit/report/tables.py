@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.report.terminal import WIDTH, Style, blocks, duration, percent, size
+from hpckit.report.terminal import WIDEST, Style, blocks, duration, percent, size
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough, total
@@ -13,6 +13,8 @@ from hpckit.text import counted, cut, in_line
 _MOST_GPUS, _MOST_NODES = 8, 4
 # Of an attempt on the axis of time, with the mark before it.
 _LEAST_COLUMNS = 3
+# A line of time with less room than this stands below its figures.
+_LEAST_LINE = 12
 
 
 def gpu_rows(
@@ -23,26 +25,34 @@ def gpu_rows(
         return
     gpus = sorted(job.per_gpu, key=lambda gpu: (gpu.host, gpu.index or 0))
     shown = gpus if everything or len(gpus) <= _MOST_GPUS else _worst(gpus)
-    width = min(max(len(_label(gpu)) for gpu in shown), 22)
     more = [row for row in GPU if row.column and any(_of(row, gpu) is not None for gpu in shown)]
     partly = any(
         gpu.covered_percent is not None and not enough(gpu.covered_percent, gpu.hours)
         for gpu in gpus
     )
-    head = f"{'GPU':<{width}}  {'util':>5} {'idle':>5} {'mem':>5}"
+    head = f"  {'util':>5} {'idle':>5} {'mem':>5}"
     head += "".join(f" {row.column:>5}" for row in more)
     head += f" {'W':>5}" + (f" {'read':>5}" if partly else "") + "  "
+    width = min(max(len(_label(gpu)) for gpu in shown), 22, max(style.width - len(head), 3))
+    head = f"{'GPU':<{width}}{head}"
+    room = style.width - len(head)
+    below = room < _LEAST_LINE
+    axis = Axis(timelines, style.width - 2 if below else room)
+    span = _axis(axis, job)
     yield ""
-    room = WIDTH - len(head)
-    axis = Axis(timelines, room)
-    yield style.paint(head + _axis(axis, job), "bold")
+    yield style.paint(head + ("" if below else span), "bold")
+    if below and span:
+        yield style.paint(f"  {span}", "bold")
     for gpu in shown:
-        line = f"{cut(_label(gpu), width):<{width}}  {_short(gpu.utilization_percent)} "
+        line = f"  {_short(gpu.utilization_percent)} "
         line += f"{_short(gpu.idle_percent)} {_short(gpu.memory_used_percent)}"
         line += "".join(f" {_short(_of(row, gpu), row)}" for row in more)
         watts = f"{gpu.power_watts_mean:.0f}" if gpu.power_watts_mean is not None else "?"
         line += f" {watts:>5}" + (f" {_short(gpu.covered_percent)}" if partly else "")
-        yield line + "  " + axis.line(gpu, style)
+        drawn = axis.line(gpu, style)
+        yield from _named(_label(gpu), width, line + ("" if below else f"  {drawn}"), style)
+        if below and timelines:
+            yield f"  {drawn}"
     if len(shown) < len(gpus):
         rest = [gpu for gpu in gpus if gpu not in shown]
         known = [g.utilization_percent for g in rest if g.utilization_percent is not None]
@@ -56,13 +66,14 @@ def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
         return
     nodes = sorted(job.per_node, key=lambda node: node.host)
     shown = nodes if everything or len(nodes) <= _MOST_NODES else nodes[:_MOST_NODES]
-    width = min(max(*(len(in_line(node.host)) for node in shown), 4), 22)
+    head = f"  {_gpu_cell(job, 'GPU')}{'CPU':>6} {'cores':>12} {'memory':>20}"
+    longest = max(*(len(in_line(node.host)) for node in shown), 4)
+    width = min(longest, 22, style.width - len(head))
     yield ""
-    yield style.paint(
-        f"{'Node':<{width}}  {_gpu_cell(job, 'GPU')}{'CPU':>6} {'cores':>12} {'memory':>20}", "bold"
-    )
+    yield style.paint(f"{'Node':<{width}}{head}", "bold")
     for node in shown:
-        yield _node(node, width, _gpu_cell(job, percent(node.gpu_utilization_percent)))
+        row = _node(node, _gpu_cell(job, percent(node.gpu_utilization_percent)))
+        yield from _named(in_line(node.host), width, row, style)
     if len(shown) < len(nodes):
         yield f"and {counted(len(nodes) - len(shown), 'more node')}: --all"
 
@@ -71,15 +82,20 @@ def _gpu_cell(job: JobUse, text: str) -> str:
     return f"{text:>6} " if job.has_gpus else ""
 
 
-def _node(node: NodeUse, width: int, gpu: str) -> str:
+def _named(label: str, width: int, row: str, style: Style) -> Iterator[str]:
+    """Yield a row behind its label; in a narrow page a long label stands above, uncut."""
+    if style.width < WIDEST and len(label) > width:
+        yield cut(label, style.width)
+        label = ""
+    yield f"{cut(label, width):<{width}}{row}"
+
+
+def _node(node: NodeUse, gpu: str) -> str:
     used = f"{node.cores_used:.1f}" if node.cores_used is not None else "?"
     memory = f"{size(node.memory_peak_bytes)} of {size(node.memory_limit_bytes)}"
     kills = f"  {node.oom_kills} killed, out of memory" if node.oom_kills else ""
     cores = f"{used} of {node.cores or '?'}"
-    return (
-        f"{cut(in_line(node.host), width):<{width}}  {gpu}"
-        f"{percent(node.cpu_efficiency_percent):>6} {cores:>12} {memory:>20}{kills}"
-    )
+    return f"  {gpu}{percent(node.cpu_efficiency_percent):>6} {cores:>12} {memory:>20}{kills}"
 
 
 def _worst(gpus: Sequence[GpuUse]) -> list[GpuUse]:

@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from hpckit.frozen import frozen
-from hpckit.text import BLOCKS, COLOURS, format_seconds, in_line, shows_blocks, shows_colours
+from hpckit.text import (
+    BLOCKS,
+    COLOURS,
+    columns_of,
+    format_seconds,
+    in_line,
+    shows_blocks,
+    shows_colours,
+)
 
-WIDTH = 80
+# The columns of a page. In fewer, figures would part from their heads.
+WIDEST, _NARROWEST = 80, 60
 _PLAIN_BLOCKS = "_.:-=+*#"
 # A colour in a line being made has a mark that no name can hold: `readable` takes it out.
 _MARK = f"\x1b{os.urandom(4).hex()}"
@@ -23,10 +32,12 @@ class Style:
     Attributes:
         colour: whether escape sequences may be written.
         unicode: whether the stream's encoding has block elements.
+        width: the columns of a page.
     """
 
     colour: bool = False
     unicode: bool = True
+    width: int = WIDEST
 
     def paint(self, text: str, *names: str) -> str:
         """Return text in a colour, or as it is."""
@@ -36,8 +47,15 @@ class Style:
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
-    """Return what a stream can show: no colour when piped, with NO_COLOR, or on a dumb terminal."""
-    return Style(colour=shows_colours(stream, environ), unicode=shows_blocks(stream))
+    """Return what a stream can show: no colour when piped, with NO_COLOR, or on a dumb terminal.
+
+    A page is as wide as the stream, from 60 to 80 columns; 80 where nothing says how wide that is.
+    """
+    return Style(
+        colour=shows_colours(stream, environ),
+        unicode=shows_blocks(stream),
+        width=min(max(columns_of(stream, environ) or WIDEST, _NARROWEST), WIDEST),
+    )
 
 
 def readable(line: str) -> str:

@@ -1,11 +1,13 @@
 """Words of the page that depend on how a job went."""
 
+import io
 from dataclasses import replace
 
 import pytest
 
+from hpckit.report.array_page import distribution_page
 from hpckit.report.job_page import Page, page
-from hpckit.report.terminal import Style
+from hpckit.report.terminal import Style, style_of
 from hpckit.stats.advice.namespace import job_values
 from hpckit.stats.summary.figures import (
     Attempt,
@@ -149,3 +151,99 @@ def test_parts_between_changes_of_size_are_one_attempt() -> None:
     resized = replace(job, attempts=parts[1:])
     assert attempt_words(resized) == "2 parts of one attempt"
     assert job_values(resized, None)[0]["attempt"]["elapsed_s"] == 70
+
+
+def test_a_page_is_as_wide_as_the_terminal_from_60_columns_to_80() -> None:
+    given = {columns: style_of(io.StringIO(), {"COLUMNS": columns}).width for columns in _COLUMNS}
+    assert given == _COLUMNS
+
+
+_COLUMNS = {"": 80, "0": 80, "200": 80, "80": 80, "72": 72, "60": 60, "40": 60, "wide": 80}
+
+
+@pytest.mark.parametrize("width", [60, 66, 72, 79])
+@pytest.mark.parametrize("host", ["n", "gpu-node-of-a-long-name-"])
+def test_a_narrow_page_says_what_a_wide_one_does(width: int, host: str) -> None:
+    job = _full(host)
+    text = page(Page(job=job, timelines=_lines(host)), Style(width=width))
+    assert max(map(len, text.splitlines())) <= width
+    for number in (1, 2):
+        assert f"{host}{number} 0" in text
+    wide = page(Page(job=replace(job, per_gpu=()), timelines=()), Style())
+    narrow = page(Page(job=replace(job, per_gpu=()), timelines=()), Style(width=width))
+    assert sorted(_words(narrow)) == sorted(_words(wide))
+
+
+def _words(text: str) -> list[str]:
+    """Return a page's words, without bars and hosts, which a wide page cuts."""
+    words = [word for word in text.split() if set(word) - set("[]\u2588|")]
+    return [word for word in words if not word.startswith("gpu-node")]
+
+
+def _full(host: str) -> JobUse:
+    hosts = (f"{host}1", f"{host}2")
+    return JobUse(
+        job_id="4242",
+        name="train",
+        state="COMPLETED",
+        elapsed_s=7200.0,
+        gpus=2,
+        per_gpu=tuple(
+            GpuUse(
+                host=name,
+                index=0,
+                uuid="G",
+                utilization_percent=100.0,
+                busy_sm_percent=50.0,
+                sm_active_percent=50.0,
+                covered_percent=50.0,
+                hours=1.0,
+            )
+            for name in hosts
+        ),
+        per_node=tuple(
+            NodeUse(host=name, cores=128, cores_used=127.5, memory_peak_bytes=200 << 30)
+            for name in hosts
+        ),
+        attempts=tuple(
+            Attempt(
+                restart=at, state="PREEMPTED", start=at * 9e3, end=at * 9e3 + 3600, hosts=("n1",)
+            )
+            for at in range(2)
+        ),
+        summary=Summary(
+            cpu_efficiency_percent=99.0,
+            gpu_utilization_percent=100.0,
+            gpu_memory_used_percent=99.0,
+            gpu_memory_peak_bytes=123 << 30,
+            gpu_memory_total_bytes=456 << 30,
+        ),
+    )
+
+
+def _lines(host: str) -> list[Timeline]:
+    line = Line(host=f"{host}1", gpu="G", index=0, values=(100.0,) * 60)
+    return [
+        Timeline(
+            restart=0,
+            start=0.0,
+            width_s=60,
+            gpu_utilization=(line,),
+            gpu_memory_bytes=(),
+            gpu_throttled=(),
+            cores_used=(),
+            memory_bytes=(),
+        )
+    ]
+
+
+def test_a_narrow_page_of_many_jobs_has_room_for_every_figure() -> None:
+    jobs = [
+        replace(_full("n"), job_id=f"1234567_{at}", parameters={"learning-rate": "0.001"})
+        for at in range(3)
+    ]
+    for among in (jobs, [replace(job, parameters={}) for job in jobs]):
+        wide = distribution_page(among, {}, Style(), all_jobs=True)
+        narrow = distribution_page(among, {}, Style(width=60), all_jobs=True)
+        assert max(map(len, narrow.splitlines())) <= 60
+        assert _words(narrow) == _words(wide)
