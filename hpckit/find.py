@@ -303,18 +303,20 @@ def newest_runs(
     damaged: list[DamagedRun] | None = None,
     *,
     arrays_as_one: bool = False,
+    here_only: bool = False,
 ) -> list[Run]:
     """Return the user's newest runs, below `root` and in the index; all of them without a limit.
 
     Where there is room left, those of colleagues below `root` are among them. `damaged` is told of
     those on the way that cannot be read. `arrays_as_one` counts all tasks of an array as one run.
+    With `here_only` the index is left out.
     """
-    if damaged is not None and (trouble := index_trouble()):
+    if damaged is not None and not here_only and (trouble := index_trouble()):
         damaged.append(trouble)
     key = array_key if arrays_as_one else str
     here, index = _Fewest(limit, key), _Fewest(limit, key)
     candidates = [here.taken(run) for run in list_runs(root, damaged, here.wants)]
-    for row in _indexed():
+    for row in () if here_only else _indexed():
         if index.wants(Path(row.dir)) and (run := _still_there(row, damaged)):
             candidates.append(index.taken(run))
     runs = {run.dir: run for run in candidates}.values()

@@ -108,13 +108,21 @@ class Listed:
     more: bool
 
 
-def listed(root: Path, chosen: Choice, limit: int | None, *, arrays_as_one: bool = False) -> Listed:
+def listed(
+    root: Path,
+    chosen: Choice,
+    limit: int | None,
+    *,
+    arrays_as_one: bool = False,
+    here_only: bool = False,
+) -> Listed:
     """Return the newest runs that are meant, `limit` of them; Slurm is asked once for all.
 
-    `arrays_as_one` counts all tasks of an array as one.
+    `arrays_as_one` counts all tasks of an array as one; `here_only` leaves the index out.
     """
     bad: list[DamagedRun] = []
-    folders = newest_runs(root, None if chosen.selects else limit, bad, arrays_as_one=arrays_as_one)
+    most = None if chosen.selects else limit
+    folders = newest_runs(root, most, bad, arrays_as_one=arrays_as_one, here_only=here_only)
     every = RunList(map(handle, folders), bad)
     rows = chosen.among(every)
     key = array_key if arrays_as_one else str

@@ -76,7 +76,8 @@ def runs(
         user: only runs of this user.
         active: only runs that are not over.
         limit: so many at most, the newest.
-        runs: the folder of runs.
+        runs: only runs in this folder; else the folder of runs and all that the index knows. A
+            `job` is found anywhere.
 
     Raises:
         RequestError: a state, age or day is not one.
@@ -90,7 +91,8 @@ def runs(
     if words:
         found = find_runs(words[0], root, bad)
     else:
-        found = newest_runs(root, None if chosen.selects else limit, bad)
+        most = None if chosen.selects else limit
+        found = newest_runs(root, most, bad, here_only=runs is not None)
     return RunList((row.run for row in chosen.among([*map(handle, found)], limit)), bad)
 
 

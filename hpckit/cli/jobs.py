@@ -89,7 +89,8 @@ def jobs(
     heads = _heads(columns)
     chosen = Choice.of(state=state, since=since, name=name, user=user, active=active)
     most = (None if chosen.selects else _NEWEST) if limit is None else limit or None
-    shown = listed(settled_root(runs), chosen, most, arrays_as_one=not tasks)
+    root = settled_root(runs)
+    shown = listed(root, chosen, most, arrays_as_one=not tasks, here_only=runs is not None)
     if json:
         said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in shown.runs.damaged]
         rows = [row.document() for line in as_lines(shown.found) for row in line]

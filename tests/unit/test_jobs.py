@@ -14,7 +14,7 @@ import pytest
 
 import hpckit
 from hpckit.errors import RequestError
-from hpckit.find import newest_runs
+from hpckit.find import add_to_index, newest_runs
 from hpckit.runs import DamagedRun, Run
 from hpckit.slurm.states import JobState
 from hpckit.text import state_colour
@@ -235,3 +235,15 @@ def test_where_a_run_was_submitted_may_have_moved(here: Path, fake_slurm: Path, 
     )
     (here / "old one").symlink_to(here / "new")
     assert cli("resubmit", "11", "--dry-run").status == 0
+
+
+def test_a_folder_that_is_named_is_listed_alone(here: Path, fake_slurm: Path, cli: Cli) -> None:
+    mine = make_run(here / "runs", "mine", job_id="1")
+    other = make_run(here / "other", "other", job_id="2")
+    add_to_index([mine, other])
+    all_are(fake_slurm, [mine, other], {})
+    assert {*first_column(cli("jobs"))} == {"1", "2"}
+    assert first_column(cli("jobs", "--runs", "other")) == ["2"]
+    assert [run.run_id for run in hpckit.runs(runs="other")] == ["other"]
+    assert {run.run_id for run in hpckit.runs()} == {"mine", "other"}
+    assert [run.run_id for run in hpckit.runs("1", runs="other")] == ["mine"]
