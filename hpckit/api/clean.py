@@ -11,7 +11,7 @@ from hpckit.api.choice import parse_states
 from hpckit.api.lookup import settled_folder
 from hpckit.api.rebuild import usual_roots
 from hpckit.arguments import FUNCTION, PATH, SIZE, checked, maybe
-from hpckit.errors import HpckitError, NotFoundError, OutsideError
+from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.find import newest_runs
 from hpckit.frozen import frozen
@@ -20,7 +20,7 @@ from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.runs import RECORD, DamagedRun, Run
 from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard
-from hpckit.submission.leftovers import Leftover, cached, leftovers, unneeded_code
+from hpckit.submission.leftovers import Leftover, cached, leftovers, unneeded_code, without_record
 from hpckit.submission.needed_code import drop_unneeded
 from hpckit.text import parse_bytes, parse_past
 
@@ -157,6 +157,7 @@ def _plan(asked: Cleaning, tell: Tell = log) -> Cleaning:
     old, kept = choose(every, here if asked.here_only else every, asked.wanted)
     now = time.time()
     roots = [asked.root] if asked.here_only else [asked.root, *usual_roots(tell), *known_roots()]
+    bad += [_lost(path) for root in distinct(roots) for path in without_record(root, now)]
     left = [row for root in distinct(roots) for row in leftovers(root, now)]
     going = [*(row.run.dir for row in old), *(row.path for row in left)]
     left += [row for root in distinct(roots) for row in unneeded_code(root, going)]
@@ -169,6 +170,14 @@ def _plan(asked: Cleaning, tell: Tell = log) -> Cleaning:
         damaged=tuple(bad),
         made_at=time.monotonic(),
     )
+
+
+def _lost(folder: Path) -> DamagedRun:
+    text = (
+        f"{folder} has what a job wrote, but no {RECORD}: it is not removed. "
+        "If you need nothing in it, delete the folder."
+    )
+    return DamagedRun(dir=folder, error=DamagedRunError(text))
 
 
 def _once(runs: Iterable[Run]) -> list[Run]:

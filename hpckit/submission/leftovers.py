@@ -64,6 +64,21 @@ def leftovers(root: Path, now: float) -> Iterator[Leftover]:
             yield from (_leftover(path, why) for path in paths)
 
 
+def without_record(root: Path, now: float) -> Iterator[Path]:
+    """Yield folders that are called like runs and have what jobs wrote, but no `run.json`.
+
+    They may be all that is left of somebody's results, so that no command removes them.
+    """
+    for path in _own(root):
+        if not _RUN_FOLDER.fullmatch(path.name) or not path.is_dir():
+            continue
+        if any(is_there(path / name) for name in (RECORD, HANDOVER, ARRAY_RECORD)):
+            continue
+        written = any(is_there(path / name) for name in _OF_JOBS) or _size(path / JOB_LOG)
+        if written and now - measured(path)[1] > _YOUNG_S:
+            yield path
+
+
 def unneeded_code(root: Path, going: Iterable[Path]) -> Iterator[Leftover]:
     """Yield the folder of kept code of which no run needs a part, once `going` are removed."""
     if unsafe(root):

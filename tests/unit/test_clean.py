@@ -351,3 +351,18 @@ def test_sizes_as_people_write_them(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "file").write_bytes(b"x" * 10_000)
     assert measured(tmp_path)[0] >= 10_000
+
+
+def test_a_run_whose_record_is_gone_is_named_and_stays(here: Path, cli: Cli) -> None:
+    lost, young = run_id(0), run_id(1)
+    for name in (lost, young, "results"):
+        (here / "runs" / name / "logs").mkdir(parents=True)
+    gone = local_run(here / "runs", 3)
+    for name in (lost, "results"):
+        make_old(here / "runs" / name)
+    plan = hpckit.clean(older="30d", runs="runs")
+    assert [row.dir.name for row in plan.damaged] == [lost]
+    said = cli("clean", "--older", "30d", "--yes")
+    assert f"{lost} has what a job wrote, but no run.json" in said.err
+    assert {lost, young, "results"} <= {*left(here / "runs")}
+    assert gone.run_id not in left(here / "runs")
