@@ -1,7 +1,7 @@
 """What killed commands left behind and no other command removes.
 
 A folder is a leftover only if it says so itself: it is called like a run, has no `run.json`, and
-nothing in it was written by a job.
+all in it was written by a submission, nothing by a job or by anybody else.
 """
 
 import os
@@ -13,11 +13,13 @@ from pathlib import Path
 from hpckit.find import handed_over, index_path
 from hpckit.frozen import frozen
 from hpckit.paths import cache_folder, is_there
+from hpckit.payload.function import FOLDER as CALL
 from hpckit.run_files import JOB_LOG
 from hpckit.runs import RECORD
 from hpckit.submission.cleaning import measured, unsafe
 from hpckit.submission.folders import REMOVED
-from hpckit.submission.handover import ARRAY_RECORD, HANDOVER
+from hpckit.submission.handover import ARRAY_RECORD, HANDOVER, SCRIPT
+from hpckit.submission.kept_code import LINK
 from hpckit.submission.lost_jobs import has_no_job
 from hpckit.submission.needed_code import code_folder, unneeded
 
@@ -26,6 +28,10 @@ _YOUNG_S = 3600.0
 _RUN_FOLDER = re.compile(r"(?P<base>[A-Za-z0-9._-]+-\d{8}-\d{6}-[0-9a-f]{6})(_\d+)?")
 _BESIDE = re.compile(r"\..+\.[0-9a-f]{16}")  # `hpckit.files.replace_file`
 _OF_JOBS = ("ranks", "logs", "samples", "checkpoints", "metrics.jsonl", "local.json")
+# What a submission writes before `run.json`.
+_OF_SUBMISSIONS = frozenset(
+    {SCRIPT, JOB_LOG, HANDOVER, ARRAY_RECORD, LINK, CALL, "submitit", "controller.log"}
+)
 # What is kept in the cache is made again when it is missed.
 _CACHE_S = 30 * 86400.0
 _CACHES = ("made", "report")
@@ -108,7 +114,7 @@ def _abandoned(base: Path, paths: list[Path], now: float) -> str:
     """Say why the folders of a submission are no run's any more; "" if they may be."""
     if any(is_there(path / name) for path in paths for name in (RECORD, *_OF_JOBS)):
         return ""
-    if any(_size(path / JOB_LOG) for path in paths):
+    if any(_size(path / JOB_LOG) or not _of_a_submission(path) for path in paths):
         return ""
     if any(now - measured(path)[1] < _YOUNG_S for path in paths):
         return ""
@@ -118,6 +124,15 @@ def _abandoned(base: Path, paths: list[Path], now: float) -> str:
     begun = any(_own(path) for path in _own(base) if path.name.startswith("submitit"))
     no_job = has_no_job(base) if is_there(base / HANDOVER) else not begun
     return "left by a submission that was killed" if no_job else ""
+
+
+def _of_a_submission(folder: Path) -> bool:
+    """Say whether all in a folder is what a submission, also a killed one, writes there."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  # names alone are looked at
+    except OSError:
+        return False
+    return all(name in _OF_SUBMISSIONS or _BESIDE.fullmatch(name) for name in names)
 
 
 def _size(path: Path) -> int:

@@ -285,6 +285,11 @@ def test_leftovers_of_killed_submissions_go_once_nothing_can_come_of_them(
     stay = [folder(2, age_s=60), folder(7, age_s=-DAY_S)]
     files = ("ranks/0.json", "job.out", "submitit/0.pkl", "run.json")
     stay += [folder(number, name) for number, name in enumerate(files, start=3)]
+    # A folder of the user's own that is called like a run, and a file put into a run's.
+    (root / run_id(10)).mkdir()
+    (root / run_id(10) / "thesis.txt").write_text("text")
+    make_old(root / run_id(10))
+    stay += [run_id(10), folder(11, "notes.txt")]
     (root / "mine").mkdir()
     (root / "mine" / "data").write_text("")
     make_old(root / "mine")
