@@ -288,7 +288,7 @@ def test_who_waits_hears_once_that_slurm_is_silent_and_that_it_is_back(
 def test_giving_up_says_what_is_not_known(fake_slurm: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     up(fake_slurm, squeue_row("11", "RUNNING"))
-    with pytest.raises(StillRunningError, match=r"not over after 0\.1 s; they continue\.$"):
+    with pytest.raises(StillRunningError, match=r"not over after 0\.1 s; it continues\.$"):
         wait([run], timeout_s=0.1)
     (fake_slurm / "squeue.out").unlink()
     down(fake_slurm, accounting=True)
