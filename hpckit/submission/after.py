@@ -82,7 +82,7 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
     ids = [last[0].job_id]
     if len(last) > 1:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
-        if [*map(_place, last)] != [*map(_place, found)]:
+        if any(new.dir != run.dir for run, new in zip(found, last, strict=True)):
             ids = _not_complete(last)
     if kind == "aftercorr" and len(ids) > 1:
         raise RequestError(
@@ -113,10 +113,6 @@ def last_runs(runs: Sequence[Run], kind: str) -> list[Run]:
 def _can_follow(run: Run, new: Run) -> bool:
     """Say whether a run can be waited for in the place of another; a chain is no single job."""
     return new.dir != run.dir and new.scheduler is run.scheduler and len(new.jobs) == 1
-
-
-def _place(run: Run) -> Path:
-    return run.dir
 
 
 def _not_complete(runs: Sequence[Run]) -> list[str]:

@@ -212,6 +212,8 @@ class RunStatus:
         """Whether it ended because memory was full, by all that its folder says; None: not yet."""
         if not self.finished:
             return None
+        if self.good:  # most are: their logs need not be read
+            return False
         from hpckit.causes import Kind  # noqa: PLC0415  # few ask
         from hpckit.failures import why  # noqa: PLC0415
 

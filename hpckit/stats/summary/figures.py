@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from hpckit.frozen import frozen
+from hpckit.slurm.states import JobState
 from hpckit.stats.metric import figures, job_figures, with_fields
 from hpckit.stats.metric_table import GPU, NODE
 
@@ -121,9 +122,6 @@ class GpuUse(GpuOfTable):
     stalls: Stalls | None = None
 
 
-RESIZED = "RESIZING"  # Slurm's state of a part of an attempt, which another part of it follows
-
-
 def last_attempt(job: "JobUse") -> "Attempt | None":
     """Return a job's last attempt, with the start and the time of all its parts.
 
@@ -133,7 +131,7 @@ def last_attempt(job: "JobUse") -> "Attempt | None":
         return None
     whole = job.attempts[-1]
     for part in reversed(job.attempts[:-1]):
-        if part.state != RESIZED:
+        if part.state != JobState.RESIZING:
             break
         known = whole.elapsed_s is not None and part.elapsed_s is not None
         both = (whole.elapsed_s or 0) + (part.elapsed_s or 0) if known else None
@@ -145,7 +143,10 @@ def attempt_words(job: "JobUse") -> str:
     """Return in how many attempts a job ran, and in how many parts where it changed its size."""
     if len(job.attempts) < 2:
         return ""
-    parts, changes = len(job.attempts), sum(row.state == RESIZED for row in job.attempts[:-1])
+    parts, changes = (
+        len(job.attempts),
+        sum(row.state == JobState.RESIZING for row in job.attempts[:-1]),
+    )
     if parts - changes == 1:
         return f"{parts} parts of one attempt"
     return f"{parts - changes} attempts" + (f" with {parts} parts" if changes else "")
