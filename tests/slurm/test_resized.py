@@ -4,9 +4,13 @@ import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from hpckit.stats.samples.lines import Damage
+from hpckit.stats.samples.reading import read_records
+from hpckit.stats.samples.records import Header, Sample, samples_files
 from tests.slurm.conftest import HPCKIT, Desk, Record, accounted, desk_in, eventually
 from tests.slurm.playing import CLOCK, NODES, Theatre, gpu
 from tests.slurm.test_stats_sources import sbatch, stats
@@ -16,15 +20,17 @@ from tests.stats.stub.script import build_library
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 COLUMNS = "State,Submit,Start,End,ElapsedRaw,Suspended"
 PART_S = 8.0
+LEVELS = {"c1": 90, "c2": 30}
 _SAMPLED = "srun --exact -N1 -n1 -w {node} {hpckit} sample --interval 0.2 -- sleep 600 &"
 
 
 @dataclass(frozen=True)
 class Resized:
-    """A job that is over, with its rows of accounting."""
+    """A job that is over, with its rows of accounting and its samples."""
 
     job_id: str
     rows: list[list[str]]
+    samples: Path
 
     @property
     def change(self) -> float:
@@ -53,9 +59,8 @@ def theatre(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def resized(theatre: Theatre) -> Resized:
     """Two GPUs of c1 at 90 %, also when the job has given c2 back, of which two were at 30 %."""
     desk = theatre.desk
-    levels = {"c1": 90, "c2": 30}
     nodes = {
-        host: [gpu(host, at, [(0, level)]) for at in range(4)] for host, level in levels.items()
+        host: [gpu(host, at, [(0, level)]) for at in range(4)] for host, level in LEVELS.items()
     }
     environment = theatre.environment("resized", nodes)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -73,13 +78,29 @@ def resized(theatre: Theatre) -> Resized:
     desk.slurm.run("scontrol", "resume", job_id)
     desk.slurm.run("scancel", job_id)
     accounted(desk.slurm, job_id, rows=2)
-    return Resized(job_id, rows_of(desk, job_id))
+    return Resized(job_id, rows_of(desk, job_id), desk.work / "hpckit-samples" / job_id)
 
 
 def is_read(desk: Desk, job_id: str, *hosts: str) -> bool:
     """Say whether the GPUs of these nodes have samples."""
     rows = stats(desk, job_id)["per_gpu"]
     return {row["host"] for row in rows if row["utilization_percent"] is not None} == {*hosts}
+
+
+def first_part_s(resized: Resized) -> dict[str, float]:
+    """For how long each node was sampled in the first part.
+
+    How soon its sampler began, a busy machine decides. Accounting has whole seconds: the node
+    that was given back was sampled for a part of one more.
+    """
+    sampled = {}
+    for file in samples_files(resized.samples):
+        header, *records = read_records(file.path, Damage())
+        assert isinstance(header, Header)
+        times = [row.mono_us for row in records if isinstance(row, Sample)]
+        first, last = (header.epoch_at(at) / 1e6 for at in (times[0], times[-1]))
+        sampled[file.host] = (resized.change if file.host == "c1" else last) - first
+    return sampled
 
 
 def rows_of(desk: Desk, job_id: str) -> list[list[str]]:
@@ -109,11 +130,13 @@ def test_stats_parts_the_job_and_the_samples_at_the_change(
     )  # fmt: skip
     assert (first["hosts"], second["hosts"]) == (["c1", "c2"], ["c1"])
     assert (first["elapsed_s"], second["elapsed_s"]) == resized.seconds
-    assert first["gpu_utilization_percent"] == pytest.approx(60, abs=1)
+    sampled = first_part_s(resized)
+    busy_s = sum(LEVELS[host] * seconds for host, seconds in sampled.items())
+    mean = pytest.approx(busy_s / sum(sampled.values()), abs=1)
+    assert first["gpu_utilization_percent"] == mean
     assert second["gpu_utilization_percent"] == pytest.approx(90, abs=1)
     assert found["summary"]["gpu_hours"] == pytest.approx(sum(resized.gpu_hours), rel=0.001)
-    # Each part weighs as its samples: how soon they began, a busy machine decides.
-    assert 60 < found["summary"]["gpu_utilization_percent"] < 90
+    assert first["gpu_utilization_percent"] < found["summary"]["gpu_utilization_percent"] < 90
 
 
 def test_report_counts_each_part_once(theatre: Theatre, resized: Resized) -> None:
