@@ -76,6 +76,10 @@ _OWN: Mapping[str, str] = {
 }
 
 
+# What sbatch takes for --array: numbers and ranges with a step, and how many tasks at once.
+_RANGE = r"[0-9]{1,9}(?:-[0-9]{1,9}(?::[0-9]{1,9})?)?"
+_NUMBERS = rf"({_RANGE}(?:,{_RANGE})*)(?:%([0-9]+))?"
+_WRITTEN_OUT = 10
 # These can ask for GPUs, too.
 _GRES = ("gres", "tres-per-task")
 
@@ -103,7 +107,9 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
     # sbatch takes any unmistakable beginning of a name for the name.
     own = key if key in _OWN else next((name for name in _OWN if name.startswith(key)), None)
     if own:
-        raise RequestError(f"{where} {text!r}: hpckit writes --{own} itself. {_OWN[own]}".strip())
+        numbers = re.fullmatch(_NUMBERS, value) if own == "array" else None
+        instead = _named(numbers) if numbers else _OWN[own]
+        raise RequestError(f"{where} {text!r}: hpckit writes --{own} itself. {instead}".strip())
     return key, value if equals else None
 
 
@@ -267,14 +273,34 @@ def array_values(text: str) -> tuple[str, list[str]]:
     Raises:
         RequestError: there is no key, or a value is empty.
     """
-    key, values = split_setting(text, "--array")
+    if found := re.fullmatch(_NUMBERS, text):
+        raise RequestError(f"--array {text!r} gives its values no name. {_named(found)}")
+    key, values = split_setting(text, "--array", "key=a,b,c")
     words = [word.replace("\\,", ",") for word in re.split(r"(?<!\\),", values)]
     if "" in words:
         raise RequestError(f"--array {text!r} has an empty value.")
     return key, words
 
 
-def split_setting(setting: str, option: str) -> tuple[str, str]:
+def _named(found: re.Match[str]) -> str:
+    """Say how to write here what sbatch takes as `--array=NUMBERS%PARALLEL`."""
+    words = []
+    for part in found[1].split(","):
+        first, last, step = ([int(word) for word in re.split("[-:]", part)] + [0, 0])[:3]
+        values = range(first, max(first, last) + 1, step or 1)
+        short = len(values) <= _WRITTEN_OUT
+        words.append(
+            ",".join(map(str, values)) if short else f"$(seq -s, {first} {step or 1} {last})"
+        )
+    at_once = f" --parallel {found[2]}" if found[2] else ""
+    return (
+        f"For tasks with these numbers: --array task={','.join(words)}{at_once}. Each gets its "
+        "own as --task N after its arguments, or in the place of {task} in them; "
+        "SLURM_ARRAY_TASK_ID counts from 0."
+    )
+
+
+def split_setting(setting: str, option: str, form: str = "key=value") -> tuple[str, str]:
     """Split `key=value`.
 
     Raises:
@@ -282,5 +308,5 @@ def split_setting(setting: str, option: str) -> tuple[str, str]:
     """
     key, equals, text = setting.partition("=")
     if not equals or not key:
-        raise RequestError(f"{option} {setting!r} must be written key=value.")
+        raise RequestError(f"{option} {setting!r} must be written {form}.")
     return key, text

@@ -18,6 +18,7 @@ from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.option_words import (
     WORD,
+    array_values,
     read_array,
     read_gpus,
     read_retry,
@@ -247,7 +248,7 @@ class JobSpec:
         for text in self.settings:
             split_setting(text, "--set")
         for text in self.array:
-            split_setting(text, "--array")
+            array_values(text)
         for text in self.sbatch:
             read_sbatch(text)
 

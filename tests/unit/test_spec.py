@@ -168,6 +168,26 @@ def test_values_come_from_a_file_line_by_line(tmp_path: Path, monkeypatch) -> No
         option_values({"array": ["lr=@empty"]})
 
 
+@pytest.mark.parametrize(
+    ("numbers", "instead"),
+    [
+        ("4", "--array task=4. Each"),
+        ("0-3", "--array task=0,1,2,3. Each"),
+        ("1,5-100:5%2", "--array task=1,$(seq -s, 5 5 100) --parallel 2. Each"),
+    ],
+)
+def test_an_array_as_sbatch_takes_it_is_answered_with_what_to_write(
+    numbers: str, instead: str
+) -> None:
+    for words in ({"array": [numbers]}, {"sbatch": [f"array={numbers}"]}):
+        with pytest.raises(RequestError) as caught:
+            made(**words)
+        assert instead in str(caught.value)
+    typed = instead.removeprefix("--array ").partition(" --")[0].removesuffix(". Each")
+    shown = subprocess.run(["bash", "-c", f"echo {typed}"], capture_output=True, text=True)
+    assert array_values(shown.stdout.strip())[1][-1] == {"4": "4", "0-3": "3"}.get(numbers, "100")
+
+
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=5))
 def test_values_of_an_array_come_back_whatever_they_hold(values: list[str]) -> None:
     try:
