@@ -260,7 +260,7 @@ VALUES = [
     case("a parameter twice, spelt two ways", "submit ddp --set batch_size=1 --set batch-size=2",
          "'batch-size'", "twice"),
     case("--set on a user's script", "submit ddp train.py --set lr=1", "lr=1", "--", files=SCRIPT),
-    case("array without values", "submit ddp --array lr", "'lr'", "key=value"),
+    case("array without values", "submit ddp --array lr", "'lr'", "key=a,b,c"),
     case("array with an empty value", "submit ddp --array lr=0.1,", "'lr=0.1,'", "empty value"),
     case("array with nothing", "submit ddp --array lr=", "'lr='", "empty value"),
     case("array of a wrong type", "submit ddp --array epochs=1,x", "epochs='x'"),
