@@ -123,10 +123,11 @@ def asked_again(
             submission = replace(submission, again=again)
         rendered = submission.rendered
     told = _told(rows, alone=alone, failed=failed)
+    differs = _differs(old, before, submission, told, same_code)
     return Again(
         submission=submission,
         what=_what(old, alone=alone, failed=failed),
-        differences=tuple(_differs(old, before, submission, told, same_code)),
+        differences=(*differs, *_renumbered(old, submission, alone=alone, failed=failed)),
         whose="" if old.mine else _whose(old, rendered),
         right_size=rows,
         sized_by=jobs,
@@ -184,6 +185,17 @@ def _sources(run: RunFolder) -> tuple[Source, ...]:
     code = run.record.get("code") or {}
     root, source = Path(str(code.get("root"))), code.get("source")
     return (Source(root / str(source), root),) if source else ()
+
+
+def _renumbered(
+    run: RunFolder, submission: Submission, *, alone: bool, failed: Sequence[int]
+) -> Iterator[str]:
+    """Say that the program asks for its task's number, where tasks will not have theirs."""
+    if alone or failed:
+        from hpckit.api.failed_tasks import renumbered  # noqa: PLC0415  # seldom
+
+        numbers = failed or (run.task,)
+        yield from renumbered(submission.job.program.file, numbers, alone=not failed)
 
 
 def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:

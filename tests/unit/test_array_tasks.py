@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpckit.api.array_tasks import task_to_show
-from hpckit.api.failed_tasks import failed_tasks, only_tasks, refuse_beside_failed
+from hpckit.api.failed_tasks import failed_tasks, only_tasks, refuse_beside_failed, renumbered
 from hpckit.api.run import RunList, handle
 from hpckit.cli.output import table
 from hpckit.errors import OutsideError, RequestError
@@ -100,6 +100,28 @@ def test_tasks_are_not_matched_by_numbers_that_changed() -> None:
         refuse_beside_failed(asked, {}, ())
     refuse_beside_failed(asked, {"after": asked.after}, ())
     refuse_beside_failed(spec("a=1,2", after=("afterok:5",)), {}, ("partition",))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "alone", "said"),
+    [
+        ("i=$SLURM_ARRAY_TASK_ID", (2,), False, "SLURM_ARRAY_TASK_ID, which is 0 where it was 2. "),
+        ("HPCKIT_ARRAY_INDEX", (1, 3), False, "INDEX, which is 0 where it was 1, and so on. Let"),
+        ("SLURM_ARRAY_TASK_ID", (0,), True, "which a job of one task does not have. Let it take"),
+        ("SLURM_ARRAY_TASK_ID", (0, 1), False, None),
+        ("MY_SLURM_ARRAY_TASK_IDS", (2,), False, None),
+    ],
+)
+def test_a_program_that_asks_for_its_tasks_number_is_named(
+    text: str, numbers: tuple[int, ...], alone: bool, said: str | None, tmp_path: Path
+) -> None:
+    program = tmp_path / "fit.sh"
+    program.write_text(text)
+    found = list(renumbered(program, numbers, alone=alone))
+    assert len(found) == (said is not None)
+    assert all("task numbers: fit.sh reads " in line and str(said) in line for line in found)
+    assert list(renumbered(tmp_path / "gone", (2,), alone=False)) == []
+    assert list(renumbered(None, (2,), alone=False)) == []
 
 
 # --- which tasks failed ---
