@@ -136,7 +136,11 @@ class Started(TypedDict):
 
 
 class RunRecord(TypedDict):
-    """A run's record: what commands read of it."""
+    """A run's record: what commands read of it.
+
+    `task_number`: of an array's task that is tried again, its number in the array that was asked
+    for first.
+    """
 
     run_id: str
     job_id: str
@@ -161,6 +165,7 @@ class RunRecord(TypedDict):
     study: NotRequired[StudyPart]
     retry: NotRequired[RetryOf]
     resubmit: NotRequired[ResubmitOf]
+    task_number: NotRequired[Size]
     bad_nodes: NotRequired[LeftOut]
     session: NotRequired[SessionPart]
 

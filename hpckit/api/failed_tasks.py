@@ -1,6 +1,5 @@
 """The failed tasks of an array, and the request that submits them again as an array of these."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -10,21 +9,18 @@ from typing import Any
 from hpckit.api.run import Run, handle
 from hpckit.api.run_status import status_of
 from hpckit.errors import OutsideError, RequestError
-from hpckit.files import DamagedFileError, open_regular
 from hpckit.frozen import frozen
 from hpckit.option_words import array_values, joined_values
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec
 from hpckit.submission.after import read_after
 from hpckit.submission.resubmitted import last_try, one_at_a_time
+from hpckit.submission.retry import TASK_NUMBER, reads_task_number
 from hpckit.submission.status import RunStatus
 from hpckit.text import counted, listed, settings_text
 
 # So many tasks are named, and so many columns of what one was given.
 _NAMED, _GIVEN = 12, 40
-# The number of a task, in a program; so much of it is read.
-_NUMBER = rb"\b(?:SLURM_ARRAY_TASK_ID|HPCKIT_ARRAY_INDEX)\b"
-_PROGRAM_BYTES = 4 << 20
 # Options that say which tasks an array has.
 _WHICH = ("array", "zip")
 
@@ -218,23 +214,17 @@ def _point(lists: Sequence[Sequence[str]], number: int, spec: JobSpec) -> tuple[
 
 
 def renumbered(program: Path | None, numbers: Sequence[int], *, alone: bool) -> Iterator[str]:
-    """Say that a program asks for its task's number, where tasks will not have theirs.
+    """Say that a program asks Slurm for its task's number, where tasks will not have theirs.
 
     `numbers` are those of tasks that become an array, or `alone` that of one that becomes a job.
     """
-    if program is None or (list(numbers) == [*range(len(numbers))] and not alone):
-        return
-    try:
-        with open_regular(program) as file:
-            asked = re.search(_NUMBER, file.read(_PROGRAM_BYTES))
-    except (OSError, DamagedFileError):
-        return  # the submission says what is wrong with its program
-    if asked:
-        is_new = "a job of one task does not have" if alone else f"is 0 where it was {numbers[0]}"
+    same = list(numbers) == [*range(len(numbers))] and not alone
+    if program and not same and reads_task_number(program):
+        new = "a job of one task does not have" if alone else f"is 0 where it was {numbers[0]}"
         more = ", and so on" if len(numbers) > 1 else ""
         yield (
-            f"task numbers: {program.name} reads {asked[0].decode()}, which {is_new}{more}. Let it "
-            "take its value from its arguments"
+            f"task numbers: {program.name} reads {TASK_NUMBER}, which {new}{more}. "
+            "HPCKIT_ARRAY_INDEX stays what it was: read that"
         )
 
 

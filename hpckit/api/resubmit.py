@@ -27,7 +27,7 @@ from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
-from hpckit.submission.resubmitted import replaced_by, resubmitted_as
+from hpckit.submission.resubmitted import first_numbers, replaced_by, resubmitted_as
 from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def asked_again(
                 spec = with_changes(spec, sizes)
                 submission = ready(spec, root)
         if len(again) == len(submission.job.tasks):  # a damaged record may count others
-            submission = replace(submission, again=again)
+            submission = replace(submission, again=again, numbers=first_numbers(old, again, tell))
         rendered = submission.rendered
     told = _told(rows, alone=alone, failed=failed)
     differs = _differs(old, before, submission, told, same_code)

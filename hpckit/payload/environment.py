@@ -59,7 +59,8 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
         "HPCKIT_CPU_REPLICAS": str(task.replicas if device == "cpu" else 1),
         "PYTHONUNBUFFERED": "1",
     }
-    index = task.run_id.rpartition("_")[2]
+    own = task.run_id.rpartition("_")[2]
+    index = own if task.number is None else str(task.number)
     if index.isdecimal():  # SLURM_ARRAY_TASK_ID begins again in each array of a long one
         environment["HPCKIT_ARRAY_INDEX"] = index
     if task.sources_only:

@@ -39,6 +39,8 @@ class Task:
         code_dir: the kept copy of the program's project. code_map: where which projects lie, and
             where their copies do. program: which word of `command` is the program, and its copy.
         container: the image that Pyxis has started on each node, in which programs run.
+        number: of an array's task that is tried again, its number in the array that was asked for
+            first; None: that of its run.
         checkpoint: what has to be newer than an attempt's start before the job is requeued.
     """
 
@@ -69,6 +71,7 @@ class Task:
     code_map: tuple[tuple[str, str], ...] = ()
     program: tuple[int, str] | None = None
     container: str | None = None
+    number: int | None = None
 
     @property
     def one_machine(self) -> bool:

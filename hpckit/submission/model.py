@@ -28,6 +28,7 @@ class Submission:
     """What is about to be submitted, and what its record will say.
 
     `again`: of each task, or of the one job, which run is submitted again; () for other requests.
+    `numbers`: of each, the number that it had in the array that was asked for first; () for others.
     """
 
     spec: JobSpec
@@ -40,6 +41,7 @@ class Submission:
     study: StudyPart | None = None
     retry: RetryOf | None = None
     again: tuple[ResubmitOf, ...] = ()
+    numbers: tuple[int, ...] = ()
     left_out: LeftOut | None = None
     session: SessionPart | None = None
     code: CodePlan = CodePlan()

@@ -87,6 +87,7 @@ def task_records(
             "parameters": {**common["parameters"], **settings},
             "command": list(task.command),
             **({"resubmit": before} if before else {}),
+            **({} if task.number is None else {"task_number": task.number}),
         }
         for task, settings, before in zip(tasks, submission.job.task_settings, again, strict=True)
     ]

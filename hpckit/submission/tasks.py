@@ -27,9 +27,13 @@ def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
     job, place = submission.job, submission.place
     run_id = f"{place.run_id}_{index}" if job.is_array else place.run_id
     run_dir, command = str(place.dir.parent / run_id), job.task_command(index)
+    number = submission.numbers[index] if submission.numbers else None
     if like:
         by_python = job.program.is_python(command[len(like.python) :])
-        return replace(like, run_dir=run_dir, run_id=run_id, command=command, by_python=by_python)
+        return replace(
+            like, run_dir=run_dir, run_id=run_id, command=command, by_python=by_python,
+            number=number,
+        )  # fmt: skip
     site = job.site
     python = job.environment.command(own_python()[0])
     return Task(
@@ -49,6 +53,7 @@ def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
         max_requeues=job.max_requeues,
         chain=job.chain,
         handles_stop_signal=job.handles_stop_signal,
+        number=number,
         checkpoint=job.checkpoint,
         sample_interval_s=job.sample_interval_s,
         signal_delay_s=signal_delay_s(job.time_min),

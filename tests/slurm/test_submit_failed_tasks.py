@@ -148,3 +148,33 @@ def test_an_array_without_failed_tasks_is_refused(desk: Desk) -> None:
     (one / "go").touch()
     desk.until(array, "COMPLETED")
     assert "2 COMPLETED" in desk.call("resubmit", array, "--failed", expect=2).err
+
+
+NUMBERED = """\
+import os, sys
+number = os.environ["HPCKIT_ARRAY_INDEX"]
+with open(os.environ["SEEN"], "a") as file:
+    print(number, sys.argv[2], os.environ.get("SLURM_ARRAY_TASK_ID"), file=file)
+sys.exit(number == "2" and not os.path.exists(os.environ["SEEN"] + ".good"))
+"""
+
+
+def test_a_task_that_is_tried_again_keeps_its_number(desk: Desk) -> None:
+    (desk.work / "n.py").write_text(NUMBERED)
+    seen, good = desk.work / "seen", desk.work / "seen.good"
+    desk.env["SEEN"] = str(seen)
+    words = ("serial", "n.py", *CPU, "--array", "n=5,6,7", "--retry", "fail", "--json")
+    done = desk.call("submit", *words)
+    ids = tasks_of(done.json)
+    desk.submitted.extend(ids)
+    note = "n.py reads SLURM_ARRAY_TASK_ID, which a retry of a task does not have"
+    assert done.err.count(note) == 1
+    desk.call("wait", *ids, expect=1)
+    assert sorted(seen.read_text().splitlines()) == ["0 5 0", "1 6 1", "2 7 2", "2 7 None"]
+    good.touch()
+    again = desk.call("resubmit", ids[0].partition("_")[0], "--failed", "--json", "--wait")
+    assert "n.py reads SLURM_ARRAY_TASK_ID, which is 0 where it was 2" in again.err
+    assert seen.read_text().splitlines()[-1] == "2 7 0"
+    (new,) = tasks_of(again.json)
+    desk.call("resubmit", new, "--json", "--wait")
+    assert seen.read_text().splitlines()[-1] == "2 7 None"

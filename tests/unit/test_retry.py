@@ -395,7 +395,7 @@ def test_of_a_request_made_again_they_are_told(tmp_path: Path) -> None:
     """The last retry has the memory that its rule asks for."""
     job: Any = SimpleNamespace(
         retry=("oom:mem=16",), mem_gb=16, time_min=10, options={"partition": None},
-        site=SimpleNamespace(partitions={}),
+        site=SimpleNamespace(partitions={}), is_array=False,
     )  # fmt: skip
     [note] = look_at_rules(job, 2, again=True)
     assert note.startswith("--retry oom:mem=16 can never act: the job has 16 GiB")
