@@ -24,7 +24,7 @@ _KEY = r"(?a)[a-z][a-z-]*[a-z]"
 WORD = r"[A-Za-z0-9_.,:@%+=*&|()\[\]/-]+"
 
 # sbatch(1): what is hpckit's own to say, and what to use or to know instead.
-_OWN: Mapping[str, str] = {
+OWN: Mapping[str, str] = {
     "array": "Use --array KEY=A,B,C.",
     "batch": "Use --constraint.",
     "chdir": "A job runs in the folder of submission.",
@@ -105,10 +105,10 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
     if whole and re.search(r"(^|[,/])gpu\b", value):
         raise RequestError(f"{where} {text!r}: hpckit asks for GPUs itself. Use --gpus.")
     # sbatch takes any unmistakable beginning of a name for the name.
-    own = key if key in _OWN else next((name for name in _OWN if name.startswith(key)), None)
+    own = key if key in OWN else next((name for name in OWN if name.startswith(key)), None)
     if own:
         numbers = re.fullmatch(_NUMBERS, value) if own == "array" else None
-        instead = _named(numbers) if numbers else _OWN[own]
+        instead = _named(numbers) if numbers else OWN[own]
         raise RequestError(f"{where} {text!r}: hpckit writes --{own} itself. {instead}".strip())
     return key, value if equals else None
 

@@ -289,7 +289,7 @@ def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     by_name: dict[str, str] = {}
     for word, given in words.items():
-        name = _field_of(word)
+        name = _BY_WORD.get(word) or _field_of(word, instead=_of_sbatch(word, given))
         if (other := by_name.setdefault(name, word)) != word:
             raise RequestError(f"{other} and {word} are the same option. Give one of them.")
         if given is not None:
@@ -297,10 +297,16 @@ def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _field_of(word: str) -> str:
+def _field_of(word: str, *, instead: str | None = None) -> str:
     if word not in _BY_WORD:
-        raise RequestError(f"There is no option {word!r}. {nearest(word, _BY_WORD)}")
+        raise RequestError(f"There is no option {word!r}. {instead or nearest(word, _BY_WORD)}")
     return _BY_WORD[word]
+
+
+def _of_sbatch(word: str, given: object) -> str | None:
+    from hpckit.sbatch_words import instead_of  # noqa: PLC0415  # only errors need it
+
+    return instead_of(f"--{word.replace('_', '-')}", given, python=True)
 
 
 def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401

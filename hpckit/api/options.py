@@ -77,6 +77,13 @@ def check_names() -> tuple[str, ...]:
     return CHECKS
 
 
+def of_sbatch(option: str, value: str | None) -> str | None:
+    """Say what to write for an option that sbatch has, and hpckit has not; None: nor has sbatch."""
+    from hpckit.sbatch_words import instead_of  # noqa: PLC0415  # only errors need it
+
+    return instead_of(option, value)
+
+
 def job_spec(
     target: str,
     words: Mapping[str, object],

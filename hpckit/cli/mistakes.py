@@ -27,12 +27,10 @@ _ELSEWHERE = {
     "--nproc_per_node": "--gpus or --tasks-per-node",
     "-c": "--cpus-per-task",
     "--mem": "--mem-gb",
-    "--gres": "--gpus",
     "--nnodes": "--nodes",
     "--job-name": "--name",
     "--walltime": "--time",
     "--dependency": "--after",
-    "-w": "--exclude, which names nodes not to use",
 }
 # A word of a line to type that is longer, as an array's values may be, is cut.
 _LONGEST_WORD = 80
@@ -167,6 +165,11 @@ def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> s
     meant = other or (close[0] if close else None)
     what = f"{_path(error, command)} has no option {option}."
     hint = f" Did you mean {meant}?" if meant else ""
+    if not other and "--sbatch" in known:
+        from hpckit.api.options import of_sbatch  # noqa: PLC0415  # as above
+
+        instead = of_sbatch(option.partition("=")[0], _value(option, typed) or None)
+        hint = f" {instead}" if instead else hint
     if command == "submit":
         return f"{what}{hint} {_where_own_words_go(option, typed)}"
     if command == "sample":

@@ -138,6 +138,9 @@ def test_words_in_python_and_in_a_shell_mean_the_same() -> None:
     [
         ({"node": 1}, "no option 'node'. Did you mean 'nodes'"),
         ({"gpus": 1, "gpus_per_node": 1}, "gpus and gpus_per_node are the same option"),
+        ({"begin": "now"}, r"'begin'. As an option of sbatch: sbatch=\{'begin': 'now'\}\.$"),
+        ({"mail_type": "END"}, r"sbatch=\{'mail-type': 'END'\}\.$"),
+        ({"job_name": "x"}, r"'job_name'. Use --name\.$"),
         ({"nodes": "two"}, "--nodes"),
         ({"nodes": True}, "--nodes"),
         ({"gpus": 1.5}, "--gpus"),
