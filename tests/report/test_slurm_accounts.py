@@ -345,3 +345,16 @@ def test_the_exit_code_is_in_the_document(
     keep_accounts(programs, [row("88", State=state, ExitCode=said)])
     assert document(cli, "88")["exit_code"] == code
     assert (f"exit status {code}" in cli("stats", "88").out) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("state", "full", "rule"),
+    [("OUT_OF_MEMORY", True, "out-of-memory"), ("FAILED", None, "failed")],
+)
+def test_slurms_word_for_full_memory_is_the_figure_that_rules_ask(
+    programs: Path, cli: Cli, state: str, full: bool | None, rule: str
+) -> None:
+    keep_accounts(programs, [row("88", State=state, ExitCode="0:125")])
+    found = document(cli, "88")
+    assert found["out_of_memory"] is full
+    assert {"out-of-memory", "failed"} & {item["id"] for item in found["advice"]} == {rule}
