@@ -20,7 +20,7 @@ from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.runs import RECORD, DamagedRun, Run
 from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard
-from hpckit.submission.leftovers import Leftover, cached, leftovers, unneeded_code, without_record
+from hpckit.submission.leftovers import Leftover, cached, left_behind, unneeded_code
 from hpckit.submission.needed_code import drop_unneeded
 from hpckit.text import parse_bytes, parse_past
 
@@ -156,11 +156,15 @@ def _plan(asked: Cleaning, tell: Tell = log) -> Cleaning:
     here = [run for run in every if os.path.realpath(run.dir.parent) == place]
     old, kept = choose(every, here if asked.here_only else every, asked.wanted)
     now = time.time()
-    roots = [asked.root] if asked.here_only else [asked.root, *usual_roots(tell), *known_roots()]
-    bad += [_lost(path) for root in distinct(roots) for path in without_record(root, now)]
-    left = [row for root in distinct(roots) for row in leftovers(root, now)]
+    more = [] if asked.here_only else [*usual_roots(tell), *known_roots()]
+    roots = distinct([asked.root, *more])
+    left: list[Leftover] = []
+    for root in roots:
+        found, lost = left_behind(root, now)
+        left += found
+        bad += map(_lost, lost)
     going = [*(row.run.dir for row in old), *(row.path for row in left)]
-    left += [row for root in distinct(roots) for row in unneeded_code(root, going)]
+    left += [row for root in roots for row in unneeded_code(root, going)]
     left += [] if asked.here_only else cached(now)
     return replace(
         asked,

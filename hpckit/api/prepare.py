@@ -284,14 +284,16 @@ def _dependencies(
     if not spec.after:
         return job, []
     from hpckit.submission.after import (  # noqa: PLC0415
+        asked_once,
         dependency,
         refuse_beside_chain,
         refuse_hopeless,
     )
 
+    ask = asked_once()
     if not preview and "after" not in spec.skip_checks:
-        refuse_hopeless(spec.after, root)
-    found = [dependency(word, job.scheduler.name, root) for word in spec.after]
+        refuse_hopeless(spec.after, root, ask)
+    found = [dependency(word, job.scheduler.name, root, ask) for word in spec.after]
     more = bool(spec.chain or spec.parallel)
     refuse_beside_chain(spec.after, [text for text, _ in found], more=more)
     if job.scheduler.accounting:

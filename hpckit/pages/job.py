@@ -24,12 +24,13 @@ from hpckit.pages.verdict import WORDS, verdict
 from hpckit.report.gather import Gathered
 from hpckit.report.job_page import away_before, notes_of, provenance
 from hpckit.report.terminal import duration
+from hpckit.slurm.resized import by_attempt, row_word
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.document import job_document
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.curves import Curves
-from hpckit.stats.summary.figures import JobUse, part_word
+from hpckit.stats.summary.figures import JobUse, attempt_words, part_word
 from hpckit.text import counted, settings_text
 
 Document = Mapping[str, Any]
@@ -91,7 +92,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         _advice(advice, drawn=bool(shown)),
         how_it_ended(found.known),
         _over_time(shown, hosts, curves, [*_said_of_attempts(job, logged), *logged.left_out()]),
-        _tables(document),
+        _tables(document, row_word(job.attempts)),
         what_was_submitted(found.known.run),
         _sources(job),
     )
@@ -206,10 +207,9 @@ def _said_of_attempts(job: JobUse, logged: Training) -> Sequence[str]:
     """Say what the marks of attempts mean, where there are several."""
     if len(job.attempts) < 2:
         return ()
-    words = [
-        f"The {len(job.attempts)} attempts stand on one axis; between them, in grey, the job "
-        "had no nodes."
-    ]
+    words = [f"The {attempt_words(job)} stand on one axis."]
+    if len(by_attempt(job.attempts)) > 1:
+        words = [words[0][:-1] + "; between attempts, in grey, the job had no nodes."]
     if logged.repeated:
         words.append("A dotted line has steps that a later attempt took again.")
     return words
@@ -237,14 +237,15 @@ def _over_time(
     )
 
 
-def _tables(document: Document) -> Iterator[Element]:
+def _tables(document: Document, word: str) -> Iterator[Element]:
+    """Yield the tables; `word` is what each row of `attempts` is called."""
     for title, name, heads, columns in (
         ("GPUs", "per_gpu", ("GPU", "model"), _GPU_COLUMNS),
         ("Nodes", "per_node", ("node",), _NODE_COLUMNS),
         (
-            "Attempts",
+            "Attempts" if word == "attempt" else "Parts of attempts",
             "attempts",
-            ("attempt", "state", "why", "nodes", "began", "wait before"),
+            (word, "state", "why", "nodes", "began", "wait before"),
             _ATTEMPT_COLUMNS,
         ),
     ):

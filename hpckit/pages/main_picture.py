@@ -21,6 +21,7 @@ from hpckit.plotting import (
     render,
 )
 from hpckit.report.terminal import duration, fold
+from hpckit.slurm.resized import by_attempt, row_word
 from hpckit.stats.summary.curves import Curve
 from hpckit.stats.summary.figures import Attempt, JobUse, attempt_words
 from hpckit.text import counted
@@ -146,7 +147,7 @@ def _note(drawing: Drawing) -> str:
     if drawing.width_s:
         width = duration(drawing.width_s)
         words = [f"Lines: means over {width}. Pale bands: lowest to highest sample."]
-    if len(drawing.job.attempts) > 1:
+    if len(by_attempt(drawing.job.attempts)) > 1:
         words.append("Grey: no nodes.")
     if any(curve.replaced for one in drawing.shown for curve in one.chart.curves):
         words.append("Dotted: repeated later.")
@@ -283,13 +284,14 @@ def _attempts(panels: Sequence["Axes"], drawing: Drawing) -> None:
             if before.end is not None:
                 axes.axvspan(drawing.at(before.end), start, color=BETWEEN, alpha=0.16, linewidth=0)
             axes.axvline(start, color=DIM, linewidth=0.8, linestyle=(0, (4, 3)))
+    word = row_word(drawing.job.attempts)
     wide_pt = 0.86 * WIDTH_IN * 72 / drawing.at(drawing.span[1])
     for row, start, end in zip(
         known, starts, [*starts[1:], drawing.at(drawing.span[1])], strict=True
     ):
         right = 3 if row is not known[0] else _TITLE_LETTER_PT * len(drawing.shown[0].title)
         panels[0].annotate(
-            _name_of(row, (end - start) * wide_pt - right),
+            _name_of(row, word, (end - start) * wide_pt - right),
             (start, 1),
             xytext=(right, 1),
             xycoords=("data", "axes fraction"),
@@ -300,8 +302,8 @@ def _attempts(panels: Sequence["Axes"], drawing: Drawing) -> None:
         )
 
 
-def _name_of(attempt: Attempt, room_pt: float) -> str:
+def _name_of(attempt: Attempt, word: str, room_pt: float) -> str:
     """Return an attempt's number and how it ended, as far as there is room for it."""
-    words = f"attempt {attempt.restart}", str(attempt.restart)
+    words = f"{word} {attempt.restart}", str(attempt.restart)
     known = (f"{words[0]}: {attempt.state}", *words) if attempt.state else words
     return next((word for word in known if (len(word) + 2) * _LETTER_PT <= room_pt), "")

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 from hpckit.pages.elements import Content, e, table
 from hpckit.report.gather import Gathered
+from hpckit.slurm.resized import row_word
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.curves import Chart, Curve, Curves, make_curves, read_drawn
 from hpckit.stats.summary.figures import JobUse
@@ -132,9 +133,16 @@ def _spread(curve: Curve) -> Iterator[Content]:
 
 
 def attempt_data(job: JobUse) -> list[dict[str, Any]]:
-    """Return when each attempt began and ended."""
+    """Return when each attempt began and ended, or each part of one that changed its size."""
+    word = row_word(job.attempts)
     return [
-        {"restart": row.restart, "state": row.state, "start": row.start, "end": row.end}
+        {
+            "word": word,
+            "restart": row.restart,
+            "state": row.state,
+            "start": row.start,
+            "end": row.end,
+        }
         for row in job.attempts
     ]
 

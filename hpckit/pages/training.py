@@ -11,6 +11,7 @@ from hpckit.errors import DamagedRunError
 from hpckit.logged_times import TIME, OddTimes, lifetime, without_odd_times
 from hpckit.metrics import METRICS, RESUMED, Row, all_rows, rows_again, split_attempts
 from hpckit.runs import Run
+from hpckit.slurm.resized import by_attempt
 from hpckit.stats.summary.curves import MOST_BINS, Chart, Curve
 from hpckit.stats.summary.figures import Attempt
 from hpckit.text import counted
@@ -89,7 +90,8 @@ def training(
         )
     except DamagedRunError:
         return Training()
-    starts = [row.start for row in attempts if row.start is not None]
+    begun = [parts[0].start for parts in by_attempt(attempts)]
+    starts = [start for start in begun if start is not None]
     points = list(_points(rows, starts))
     charts = (
         Chart(name=name, title=title, unit=unit, top=None, curves=tuple(_curves(points, name)))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hpckit.report.terminal import duration, hours, percent
+from hpckit.slurm.resized import by_attempt
 from hpckit.slurm.states import unstarted
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import Severity
@@ -49,11 +50,11 @@ def _level(job: JobUse, advice: Sequence[Advice]) -> str:
 
 def _attempts(job: JobUse) -> str:
     """Say in how many attempts a job ran, and how those before the last one ended."""
-    ends = Counter(row.state or "?" for row in job.attempts[:-1])
-    if not ends:
+    if len(job.attempts) < 2:
         return ""
+    ends = Counter(parts[-1].state or "?" for parts in by_attempt(job.attempts)[:-1])
     words = ", ".join(f"{count} ended {state}" for state, count in ends.items())
-    return f" in {attempt_words(job)} ({words})"
+    return f" in {attempt_words(job)}" + (f" ({words})" if words else "")
 
 
 def _sentences(job: JobUse, advice: Sequence[Advice]) -> Iterator[str]:

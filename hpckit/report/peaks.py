@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from hpckit.frozen import frozen
 from hpckit.report.terminal import duration, size
-from hpckit.slurm.resized import places
+from hpckit.slurm.resized import places, row_word
 from hpckit.slurm.states import is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 
@@ -171,7 +171,8 @@ def attempt_names(some: Sequence[JobUsage], attempts: Sequence[JobUsage]) -> str
     of = dict(zip(map(id, attempts), places(job.record for job in attempts), strict=True))
     numbers = [str(of[id(job)]) for job in some]
     more = ", ..." * (len(numbers) > MOST_NAMES)
-    return f"attempt{'s' * (len(numbers) > 1)} {', '.join(numbers[:MOST_NAMES])}{more}"
+    word = row_word([job.record for job in attempts])
+    return f"{word}{'s' * (len(numbers) > 1)} {', '.join(numbers[:MOST_NAMES])}{more}"
 
 
 def _short(job: JobUsage, peak: float, seen: Iterable[float]) -> str | None:

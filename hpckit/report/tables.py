@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hpckit.report.terminal import WIDEST, Style, blocks, duration, percent, size
+from hpckit.slurm.resized import row_word
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough, total
@@ -174,11 +175,12 @@ def _axis(axis: Axis, job: JobUse) -> str:
     if not axis.shown or job.elapsed_s is None:
         return ""
     first, last = axis.shown[0].restart, axis.shown[-1].restart
+    word = row_word(job.attempts)
     if len(axis.shown) == 1:
         only = job.attempts[-1].elapsed_s if job.attempts else job.elapsed_s
-        begin, end = "0" if len(job.attempts) < 2 else f"attempt {last}", duration(only)
+        begin, end = "0" if len(job.attempts) < 2 else f"{word} {last}", duration(only)
         return f"{begin}{end:>{axis.room - len(begin)}}"
     mine = [row for row in job.attempts if first <= row.restart <= last]
     end = duration(total(row.elapsed_s for row in mine))
-    begin = f"attempts {first}-{last}"
+    begin = f"{word}s {first}-{last}"
     return f"{begin}{end:>{axis.room - len(begin)}}"

@@ -23,6 +23,8 @@ _PLAIN_BLOCKS = "_.:-=+*#"
 # A colour in a line being made has a mark that no name can hold: `readable` takes it out.
 _MARK = f"\x1b{os.urandom(4).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\[\d+m)")
+# In a text to fold, a space that stays: textwrap breaks lines only at ASCII's white space.
+_NO_BREAK = "\0"
 
 
 @frozen(kw_only=True)
@@ -152,15 +154,20 @@ def with_unit(name: str, value: float) -> str:
 
 
 def fold(text: str, width: int, first: str, rest: str) -> list[str]:
-    """Break text into lines of at most `width`, with what they begin with."""
-    return textwrap.wrap(
-        text,
+    """Break text into lines of at most `width`, with what they begin with.
+
+    A command, between backticks, stays whole, so that it can be copied.
+    """
+    whole = re.sub("`[^`]*`", lambda found: found[0].replace(" ", _NO_BREAK), text)
+    lines = textwrap.wrap(
+        whole,
         width=width,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def length(text: str) -> int:

@@ -5,13 +5,22 @@ has its own nodes and GPUs, and counts as submitted at the change; but its start
 and so its elapsed time is from there (22.05; `_setup_job_start_msg` of the plugin for slurmdbd).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from hpckit.slurm.states import JobRecord, JobState
 
+
+class _Row(Protocol):
+    """A row of accounting, or what was made of one."""
+
+    @property
+    def state(self) -> str | None: ...
+
+
 Seconds = TypeVar("Seconds", int, float)
+Row = TypeVar("Row", bound=_Row)
 # The one row ends when the next begins; Slurm's moments are whole seconds.
 _APART_S = 2.0
 
@@ -26,6 +35,24 @@ def changes_at(state: str | None, end: float | None, following: float | None) ->
     if state != JobState.RESIZING or end is None or following is None:
         return False
     return abs(following - end) <= _APART_S
+
+
+def by_attempt(rows: Iterable[Row]) -> list[list[Row]]:
+    """Return a job's rows, oldest first, by attempt: of one that changed its size, all parts."""
+    found: list[list[Row]] = []
+    goes_on = False
+    for row in rows:
+        if goes_on:
+            found[-1].append(row)
+        else:
+            found.append([row])
+        goes_on = row.state == JobState.RESIZING
+    return found
+
+
+def row_word(rows: Sequence[_Row]) -> str:
+    """Return what each of a job's rows is called, beside its number (`places`)."""
+    return "attempt" if len(by_attempt(rows)) == len(rows) else "part"
 
 
 def left_of(elapsed_s: Seconds | None, start: float, change: float) -> Seconds | None:

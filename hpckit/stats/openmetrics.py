@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hpckit.slurm.resized import by_attempt
 from hpckit.stats.document import field_texts
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary
 from hpckit.text import in_line
@@ -103,7 +104,7 @@ def _samples(job: JobUse) -> Iterator[Sample]:
         "hpckit_job_running": job.running,
         "hpckit_job_gpus": job.gpus,
         "hpckit_job_nodes": job.nodes,
-        "hpckit_job_attempts": len(job.attempts) or None,
+        "hpckit_job_attempts": len(by_attempt(job.attempts)) or None,
     }
     for name, value in plain.items():
         if value is not None:

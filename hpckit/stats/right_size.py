@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from hpckit.slurm.resized import by_attempt
 from hpckit.stats.samples.records import SHARED
 from hpckit.stats.summary.coverage import enough, enough_of_each
 from hpckit.stats.summary.figures import SAMPLES, GpuUse, JobUse
@@ -141,7 +142,7 @@ def _time(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
 def _took_s(job: JobUse) -> float | None:
     """Return the longest that one attempt may need: after a restart, all may be to do again."""
     limit = job.requested.time_limit_s
-    if job.elapsed_s is None or len(job.attempts) < 2 or not limit:
+    if job.elapsed_s is None or len(by_attempt(job.attempts)) < 2 or not limit:
         return job.elapsed_s
     return min(job.elapsed_s, limit / MARGIN)
 

@@ -1,6 +1,6 @@
 """`--after JOB`: what a submission waits for, and whether that can still come."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hpckit.errors import OutsideError, PlanError, RequestError
@@ -15,8 +15,22 @@ from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.resubmitted import last_try
 from hpckit.submission.retry import last_retry
 from hpckit.submission.states import statuses
+from hpckit.submission.status import RunStatus
 
 KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr")
+Ask = Callable[[Sequence[Run]], list[RunStatus]]
+
+
+def asked_once() -> Ask:
+    """Return `statuses` that asks of each run once, and answers the same from then on."""
+    known: dict[Path, RunStatus] = {}
+
+    def ask(runs: Sequence[Run]) -> list[RunStatus]:
+        if new := [run for run in runs if run.dir not in known]:
+            known.update((row.run.dir, row) for row in statuses(new))
+        return [known[run.dir] for run in runs]
+
+    return ask
 
 
 def read_after(word: str) -> tuple[str, str]:
@@ -58,7 +72,9 @@ def is_slurm_id(job: str) -> bool:
     return job.replace("_", "").isdecimal() and job.isascii()
 
 
-def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ...]]:
+def dependency(
+    word: str, executor: str, root: Path, ask: Ask = statuses
+) -> tuple[str, tuple[str, ...]]:
     """Return Slurm's dependency (`afterok:12`) for a word, and the `kind:folder`s of its runs.
 
     Raises:
@@ -78,12 +94,12 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
         )
     if len(found[0].jobs) > 1:
         return _of_chain(kind, found[0].jobs), (f"{kind}:{found[0].dir}",)
-    last = last_runs(found, kind)
+    last = last_runs(found, kind, ask)
     ids = [last[0].job_id]
     if len(last) > 1:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
         if any(new.dir != run.dir for run, new in zip(found, last, strict=True)):
-            ids = _not_complete(last)
+            ids = _not_complete(last, ask)
     if kind == "aftercorr" and len(ids) > 1:
         raise RequestError(
             f"--after {word}: the tasks of that run are in {len(ids)} arrays of Slurm's, and Slurm "
@@ -93,7 +109,7 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
     return f"{kind}:{':'.join(ids)}", tuple(f"{kind}:{run.dir}" for run in last)
 
 
-def last_runs(runs: Sequence[Run], kind: str) -> list[Run]:
+def last_runs(runs: Sequence[Run], kind: str, ask: Ask = statuses) -> list[Run]:
     """Return the runs that a dependency of a kind is on: of those that were tried again, the last.
 
     Of one job, its last `--retry`. What is to end well (`afterok`) may have failed, and been
@@ -105,9 +121,12 @@ def last_runs(runs: Sequence[Run], kind: str) -> list[Run]:
     if kind != "afterok":
         return found
     again = {run.dir: new for run in found if _can_follow(run, new := last_try(run))}
-    asked = statuses([run for run in found if run.dir in again])
+    if not again:
+        return found
+    # All that is asked of later is asked at once.
+    asked = ask([*found, *again.values()])[: len(found)]
     failed = {row.run.dir for row in asked if row.finished and not row.good}
-    return [again[run.dir] if run.dir in failed else run for run in found]
+    return [again.get(run.dir, run) if run.dir in failed else run for run in found]
 
 
 def _can_follow(run: Run, new: Run) -> bool:
@@ -115,9 +134,9 @@ def _can_follow(run: Run, new: Run) -> bool:
     return new.dir != run.dir and new.scheduler is run.scheduler and len(new.jobs) == 1
 
 
-def _not_complete(runs: Sequence[Run]) -> list[str]:
+def _not_complete(runs: Sequence[Run], ask: Ask) -> list[str]:
     """Return the ids of those that are not COMPLETED, or of one: there is nothing to wait for."""
-    left = [row.run.job_id for row in statuses(runs) if not row.good]
+    left = [row.run.job_id for row in ask(runs) if not row.good]
     return left or [runs[-1].job_id]
 
 
@@ -179,7 +198,7 @@ class _Known:
         return f"Run that job again first (hpckit resubmit {self.job_id})"
 
 
-def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
+def refuse_hopeless(words: tuple[str, ...], root: Path, ask: Ask = statuses) -> None:
     """Refuse to wait for what cannot come any more. Where Slurm cannot be asked, nothing is known.
 
     Raises:
@@ -187,7 +206,7 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
     """
     for word in words:
         kind, job = read_after(word)
-        known = list(_known(kind, job, root))
+        known = list(_known(kind, job, root, ask))
         ended = [row for row in known if row.ended]
         bad = next((row for row in ended if row.ended is not JobState.COMPLETED), None)
         stuck = next((row.job_id for row in known if row.never_starts), None)
@@ -212,7 +231,7 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
             )
 
 
-def _known(kind: str, job: str, root: Path) -> Iterator[_Known]:
+def _known(kind: str, job: str, root: Path, ask: Ask) -> Iterator[_Known]:
     """Yield what is known of each job that a word means."""
     try:
         runs: list[Run] = find_believed(job, root)
@@ -230,7 +249,7 @@ def _known(kind: str, job: str, root: Path) -> Iterator[_Known]:
             ended = row.state if is_finished(row.state) else None
             yield _Known(job_id=row.job_id, ended=ended, never_starts=never_starts(row))
         return
-    for named, status in zip(runs, statuses(last_runs(runs, kind)), strict=True):
+    for named, status in zip(runs, ask(last_runs(runs, kind, ask)), strict=True):
         yield _Known(
             job_id=status.run.job_id,
             ended=status.state if status.finished else None,

@@ -50,39 +50,29 @@ class Leftover:
     of_code: bool = False
 
 
-def leftovers(root: Path, now: float) -> Iterator[Leftover]:
-    """Yield what killed commands left in a folder of runs.
+def left_behind(root: Path, now: float) -> tuple[list[Leftover], list[Path]]:
+    """Return what killed commands left in a folder of runs, and runs whose `run.json` is gone.
+
+    Those may be all that is left of somebody's results, so that no command removes them.
 
     Args:
         root: the folder.
         now: epoch seconds.
     """
-    if unsafe(root):
-        return
+    left: list[Leftover] = []
+    lost: list[Path] = []
     groups: defaultdict[str, list[Path]] = defaultdict(list)
     for path in _own(root):
         if re.fullmatch(REMOVED, path.name):
-            yield _leftover(path, "the rest of a run that was being removed")
+            left.append(_leftover(path, "the rest of a run that was being removed"))
         elif match := _RUN_FOLDER.fullmatch(path.name):
             groups[match["base"]].append(path)
     for base, paths in groups.items():
-        if why := _abandoned(root / base, paths, now):
-            yield from (_leftover(path, why) for path in paths)
-
-
-def without_record(root: Path, now: float) -> Iterator[Path]:
-    """Yield folders that are called like runs and have what jobs wrote, but no `run.json`.
-
-    They may be all that is left of somebody's results, so that no command removes them.
-    """
-    for path in _own(root):
-        if not _RUN_FOLDER.fullmatch(path.name) or not path.is_dir():
-            continue
-        if any(is_there(path / name) for name in (RECORD, HANDOVER, ARRAY_RECORD)):
-            continue
-        written = any(is_there(path / name) for name in _OF_JOBS) or _size(path / JOB_LOG)
-        if written and now - measured(path)[1] > _YOUNG_S:
-            yield path
+        bare = [path for path in paths if not is_there(path / RECORD)]
+        lost += [path for path in bare if _is_lost(path, now)]
+        if len(bare) == len(paths) and (why := _abandoned(root / base, paths, now)):
+            left += [_leftover(path, why) for path in paths]
+    return [] if unsafe(root) else left, lost
 
 
 def unneeded_code(root: Path, going: Iterable[Path]) -> Iterator[Leftover]:
@@ -110,9 +100,17 @@ def cached(now: float) -> Iterator[Leftover]:
                 yield _leftover(path, "half-written by a command that was killed")
 
 
+def _is_lost(path: Path, now: float) -> bool:
+    """Say whether a folder without `run.json` has what a job wrote, and nothing new."""
+    if not path.is_dir() or any(is_there(path / name) for name in (HANDOVER, ARRAY_RECORD)):
+        return False
+    written = any(is_there(path / name) for name in _OF_JOBS) or _size(path / JOB_LOG)
+    return bool(written) and now - measured(path)[1] > _YOUNG_S
+
+
 def _abandoned(base: Path, paths: list[Path], now: float) -> str:
-    """Say why the folders of a submission are no run's any more; "" if they may be."""
-    if any(is_there(path / name) for path in paths for name in (RECORD, *_OF_JOBS)):
+    """Say why folders of a submission without `run.json` are no run's; "" if they may be one's."""
+    if any(is_there(path / name) for path in paths for name in _OF_JOBS):
         return ""
     if any(_size(path / JOB_LOG) or not _of_a_submission(path) for path in paths):
         return ""

@@ -213,8 +213,8 @@ CASES = (
     Case("loader-stalls", "yellow", pauses(20.0, 0.9e6), stalls(count=4)),
     Case("timeout", "red", took(7200, 7200, state="TIMEOUT"), took(7200, 7200, state="FAILED"),
          action="--time 03:00:00"),
-    Case("out-of-memory", "red", job(state="OUT_OF_MEMORY"), job(state="FAILED"),
-         action="--mem-gb 90"),
+    Case("out-of-memory", "red", job(state="OUT_OF_MEMORY", out_of_memory=True),
+         job(state="FAILED"), action="--mem-gb 90"),
     # Where no kill is counted, the last samples may know it.
     Case("out-of-memory", "red", took(60, 7200, state="FAILED", out_of_memory=True),
          took(60, 7200, state="FAILED", out_of_memory=False),

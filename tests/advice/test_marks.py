@@ -145,7 +145,11 @@ MARKS = {
     "failed": Marked(again("FAILED"), (), LAST),
     "timeout": Marked(again("TIMEOUT"), (), LAST),
     "out-of-memory": Marked(
-        again("OUT_OF_MEMORY", nodes=(node("c1", oom_kills=0), node("c2", oom_kills=1))),
+        again(
+            "OUT_OF_MEMORY",
+            out_of_memory=True,
+            nodes=(node("c1", oom_kills=0), node("c2", oom_kills=1)),
+        ),
         ("c2",),
         (("c2", 5.0, 10.0),),
     ),

@@ -4,6 +4,8 @@ import re
 import pytest
 
 from hpckit.cli import resubmit, submit
+from hpckit.report.job_page import Page, page
+from hpckit.report.terminal import Style
 from hpckit.spec import OPTIONS
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.advice.loading import check_rules
@@ -80,6 +82,18 @@ def test_commands_use_options_that_there_are(case: Case) -> None:
             fields = {row.word for row in OPTIONS.values()}
             assert options <= fields | set(known[name].__annotations__)
         assert "'" not in command
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_a_command_stands_in_one_line_of_the_page(case: Case, width: int) -> None:
+    for account in (case.triggers, dataclasses.replace(case.triggers, submitted_by_hpckit=False)):
+        advice = found(account)[case.rule]
+        commands = re.findall("`[^`]*`", advice.action or "")
+        text = page(Page(job=account, advice=[advice]), Style(width=width))
+        assert [one for one in commands if one not in text] == []
+        assert max(map(len, text.splitlines())) <= width
+        assert " ".join((advice.action or "").split()) in " ".join(text.split())
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

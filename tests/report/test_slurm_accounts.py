@@ -13,6 +13,7 @@ from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
 from tests.conftest import Answer
 from tests.js1 import encode
 from tests.report.accounting import keep_accounts, row
+from tests.report.html import data_of, read_html
 from tests.report.made import START, make_run, write_samples
 from tests.unit.made import rank
 
@@ -235,9 +236,51 @@ def test_samples_of_a_node_that_a_resized_job_kept_are_cut_at_the_change(
     assert summary["energy_joules"] == pytest.approx(watts * 3600, rel=1e-3)
     assert summary["cpu_s"] == pytest.approx(4 * 3600 * 3, rel=1e-3)
     assert [note["code"] for note in found["notes"]] == ["sampler_stopped"]
-    page = here / "page.html"
-    assert cli("stats", "77", "--html", str(page)).status == 0
-    assert "attempts 0-1" in cli("stats", "77").out
+
+
+def test_what_is_said_of_a_resized_job_counts_one_attempt(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    """On the page, in the picture and in metrics, as in the text; lines go on over the change."""
+    folder = sampled_run(here)
+    write_samples(folder / "samples", [[50.0] * 721] * 2)
+    rows = ({"step": at, "time": START + 60 * at, "loss": 1.0} for at in range(1, 90))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rows))
+    keep_accounts(programs, resized(3600, 7200))
+    answer = cli("stats", "77", "--html", "page.html", "--svg", "page.svg")
+    assert answer.status == 0, answer.err
+    page = read_html(Path("page.html"))
+    verdict = page.one("section", id="verdict").text
+    assert "COMPLETED after 2 h 00 min in 2 parts of one attempt." in verdict
+    assert page.one("p", id="remarks").text == "The 2 parts of one attempt stand on one axis."
+    table = page.one("table", id="table-attempts")
+    assert [cell.text for cell in table.every("th")][:2] == ["part", "state"]
+    data = data_of(page, "page-data")
+    assert ([line["word"] for line in data["attempts"]], data["breaks"]) == (["part"] * 2, [])
+    picture = Path("page.svg").read_text()
+    assert "part 0: RESIZING" in picture
+    assert not any(words in picture for words in ("attempt 0", "Grey"))
+    said = cli("stats", "77").out
+    assert "2 parts of one attempt (figures" in said
+    assert "parts 0-1" in said
+    metrics = cli("stats", "77", "--openmetrics").out
+    (count,) = (line for line in metrics.splitlines() if line.startswith("hpckit_job_attempts{"))
+    assert count.endswith("} 1")
+
+
+def test_of_a_resized_job_that_was_requeued_the_page_says_both(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    sampled_run(here)
+    again = moments(8000) | {"Submit": str(START + 7200)}
+    first, second = resized(3600, 7200, State="NODE_FAIL")
+    keep_accounts(programs, [first, second, row("77", **again)])
+    assert cli("stats", "77", "--html", "page.html").status == 0
+    page = read_html(Path("page.html"))
+    verdict = page.one("section", id="verdict").text
+    assert " in 2 attempts with 3 parts (1 ended NODE_FAIL)." in verdict
+    said = page.one("p", id="remarks").text
+    assert said.startswith("The 2 attempts with 3 parts stand on one axis; between attempts, in")
 
 
 def test_a_requeue_after_a_change_of_size_of_which_accounting_has_no_row_keeps_its_samples(
@@ -302,3 +345,16 @@ def test_the_exit_code_is_in_the_document(
     keep_accounts(programs, [row("88", State=state, ExitCode=said)])
     assert document(cli, "88")["exit_code"] == code
     assert (f"exit status {code}" in cli("stats", "88").out) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("state", "full", "rule"),
+    [("OUT_OF_MEMORY", True, "out-of-memory"), ("FAILED", None, "failed")],
+)
+def test_slurms_word_for_full_memory_is_the_figure_that_rules_ask(
+    programs: Path, cli: Cli, state: str, full: bool | None, rule: str
+) -> None:
+    keep_accounts(programs, [row("88", State=state, ExitCode="0:125")])
+    found = document(cli, "88")
+    assert found["out_of_memory"] is full
+    assert {"out-of-memory", "failed"} & {item["id"] for item in found["advice"]} == {rule}

@@ -1,6 +1,8 @@
 """`--after JOB` when that job has ended: what cannot come is said, not waited for."""
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hpckit.slurm.states import JobState
 from hpckit.submission.after import KINDS, dependency, refuse_beside_chain, refuse_hopeless
 from hpckit.submission.awaited import notes_on
 from hpckit.submission.resubmitted import write_notes
+from tests.conftest import Answer
 from tests.unit.made import make_run
 from tests.unit.test_status import answers, down, end_ranks, sacct_row, squeue_row
 
@@ -103,6 +106,23 @@ def test_in_the_place_of_a_failed_task_the_run_counts_that_tries_it_again(
     # What is only to be over is the array that was named.
     for kind in ("afterany", "afternotok"):
         assert dependency(f"{kind}:20", "slurm", tmp_path)[0] == f"{kind}:20"
+
+
+def test_to_refuse_and_to_name_slurm_is_asked_once(
+    fake_slurm: Path, tmp_path: Path, cli: Callable[..., Answer]
+) -> None:
+    root = tmp_path / "runs"
+    again(root, tasks_of_20(root)[1], "b", "31")
+    states = {f"job20_{n}": "FAILED" if n == 1 else "COMPLETED" for n in range(4)}
+    queue(fake_slurm, **states, job31="RUNNING")
+    script = tmp_path / "script.py"
+    script.touch()
+    words = ("serial", str(script), "--runs", str(root), "--executor", "slurm", "--gpus", "0")
+    said = cli("submit", *words, "--after", "20")
+    assert said.status == 0, said.err
+    assert "job 20_1 is tried again as 31; this one waits for that one" in said.err
+    calls = [json.loads(line) for line in (fake_slurm / "calls.jsonl").read_text().splitlines()]
+    assert [call[-1] for call in calls if call[0] == "squeue"] == ["--jobs=20,31"]
 
 
 def test_what_tries_a_failed_task_again_may_fail_or_be_complete(

@@ -22,7 +22,7 @@ from hpckit.paths import cache_folder
 from hpckit.runs import Run
 from hpckit.schedulers.local.state import LocalState, my_start_ticks, write_local_state
 from hpckit.slurm.states import JobState
-from hpckit.submission import folders
+from hpckit.submission import folders, leftovers
 from hpckit.submission.cleaning import measured
 from hpckit.submission.handover import begin, new_handover, remember
 from hpckit.text import format_bytes, parse_bytes
@@ -358,7 +358,12 @@ def test_sizes_as_people_write_them(tmp_path: Path) -> None:
     assert measured(tmp_path)[0] >= 10_000
 
 
-def test_a_run_whose_record_is_gone_is_named_and_stays(here: Path, cli: Cli) -> None:
+def test_a_run_whose_record_is_gone_is_named_and_stays(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Path] = []
+    own = leftovers._own
+    monkeypatch.setattr(leftovers, "_own", lambda path: looked.append(path) or own(path))
     lost, young = run_id(0), run_id(1)
     for name in (lost, young, "results"):
         (here / "runs" / name / "logs").mkdir(parents=True)
@@ -367,6 +372,7 @@ def test_a_run_whose_record_is_gone_is_named_and_stays(here: Path, cli: Cli) -> 
         make_old(here / "runs" / name)
     plan = hpckit.clean(older="30d", runs="runs")
     assert [row.dir.name for row in plan.damaged] == [lost]
+    assert looked.count(here / "runs") == 1
     said = cli("clean", "--older", "30d", "--yes")
     assert f"{lost} has what a job wrote, but no run.json" in said.err
     assert {lost, young, "results"} <= {*left(here / "runs")}

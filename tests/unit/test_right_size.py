@@ -154,6 +154,8 @@ def test_a_run_that_was_restarted_may_need_its_whole_limit_again() -> None:
     attempts = (Attempt(restart=0), Attempt(restart=1))
     assert values(run(30 * HOUR, attempts=attempts))["time_min"] is None
     assert values(run(2 * HOUR, attempts=attempts))["time_min"] == 144
+    resized = (Attempt(restart=0, state="RESIZING"), Attempt(restart=1))
+    assert values(run(23.5 * HOUR, attempts=resized)) == values(run(23.5 * HOUR))
 
 
 def test_figures_that_may_be_too_low_lower_nothing() -> None:

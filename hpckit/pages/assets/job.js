@@ -166,15 +166,15 @@
   }
 
   // An attempt's number and how it ended, as far as there is room before the next one's.
-  function name(u, left, right, { restart, state }) {
+  function name(u, left, right, { word, restart, state }) {
     const { ctx, bbox } = u;
     if (left >= bbox.left + bbox.width) return;
     ctx.fillStyle = colour("--dim");
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.textAlign = "left";
     ctx.textBaseline = "bottom";
-    const words = [...(state ? [`attempt ${restart}: ${state}`] : []), `attempt ${restart}`, String(restart)];
-    const text = words.find((word) => ctx.measureText(word).width + 6 * devicePixelRatio <= right - left);
+    const words = [...(state ? [`${word} ${restart}: ${state}`] : []), `${word} ${restart}`, String(restart)];
+    const text = words.find((one) => ctx.measureText(one).width + 6 * devicePixelRatio <= right - left);
     if (text) ctx.fillText(text, left + 3 * devicePixelRatio, bbox.top);
   }
 

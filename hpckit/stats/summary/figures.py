@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from hpckit.frozen import frozen
-from hpckit.slurm.states import JobState
+from hpckit.slurm.resized import by_attempt
 from hpckit.stats.metric import figures, job_figures, with_fields
 from hpckit.stats.metric_table import GPU, NODE
 
@@ -129,27 +129,20 @@ def last_attempt(job: "JobUse") -> "Attempt | None":
     """
     if not job.attempts:
         return None
-    whole = job.attempts[-1]
-    for part in reversed(job.attempts[:-1]):
-        if part.state != JobState.RESIZING:
-            break
-        known = whole.elapsed_s is not None and part.elapsed_s is not None
-        both = (whole.elapsed_s or 0) + (part.elapsed_s or 0) if known else None
-        whole = replace(whole, start=part.start, elapsed_s=both)
-    return whole
+    parts = by_attempt(job.attempts)[-1]
+    times = [part.elapsed_s for part in parts if part.elapsed_s is not None]
+    elapsed_s = sum(times) if len(times) == len(parts) else None
+    return replace(parts[-1], start=parts[0].start, elapsed_s=elapsed_s)
 
 
 def attempt_words(job: "JobUse") -> str:
     """Return in how many attempts a job ran, and in how many parts where it changed its size."""
     if len(job.attempts) < 2:
         return ""
-    parts, changes = (
-        len(job.attempts),
-        sum(row.state == JobState.RESIZING for row in job.attempts[:-1]),
-    )
-    if parts - changes == 1:
+    parts, attempts = len(job.attempts), len(by_attempt(job.attempts))
+    if attempts == 1:
         return f"{parts} parts of one attempt"
-    return f"{parts - changes} attempts" + (f" with {parts} parts" if changes else "")
+    return f"{attempts} attempts" + (f" with {parts} parts" if parts > attempts else "")
 
 
 def part_word(name: str | None, *, part: bool) -> str:
