@@ -187,10 +187,11 @@ def find_workload(name: str, known: Mapping[str, Found]) -> Found | None:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     strategies = ", ".join(STRATEGIES)
-    if name.endswith(".py") or "/" in name:
+    if "." in name or "/" in name:
+        first = "ddp" if name.endswith(".py") else "serial"
         return (
             f"{name!r} is not a workload. A script of your own needs a strategy before it, one of "
-            f"{strategies}: hpckit submit ddp {shlex.quote(name)}"
+            f"{strategies}: hpckit submit {first} {shlex.quote(name)}"
         )
     return (
         f"Unknown workload {name!r}. {nearest(name, known)} See `hpckit workloads list`; "

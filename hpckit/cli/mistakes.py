@@ -32,6 +32,19 @@ _ELSEWHERE = {
     "--walltime": "--time",
     "--dependency": "--after",
 }
+# What Slurm and other programs call what hpckit's commands do.
+_COMMANDS = {
+    **dict.fromkeys(("run", "sbatch", "launch", "exec"), "submit"),
+    **dict.fromkeys(("list", "ls", "ps", "queue", "sacct", "squeue"), "jobs"),
+    **dict.fromkeys(("info", "show", "state"), "status"),
+    **dict.fromkeys(("delete", "kill", "scancel", "stop"), "cancel"),
+    **dict.fromkeys(("again", "rerun", "restart"), "resubmit"),
+    **dict.fromkeys(("job_stats", "jobstats", "seff", "usage"), "stats"),
+    **dict.fromkeys(("cat", "log", "output", "tail"), "logs"),
+    **dict.fromkeys(("gc", "prune", "rm"), "clean"),
+    **dict.fromkeys(("alloc", "salloc", "srun", "ssh"), "shell"),
+    **dict.fromkeys(("htop", "nodes", "nvtop", "sinfo", "watch"), "top"),
+}
 # A word of a line to type that is longer, as an array's values may be, is cut.
 _LONGEST_WORD = 80
 # What typer calls a kind of number, which its versions spell differently, and what people do.
@@ -132,11 +145,14 @@ def explain(error: Exception, typed: tuple[str, ...]) -> str:
     if hasattr(error, "possibilities"):
         return _unknown_option(error, command, typed)
     if message.startswith("Got unexpected extra argument"):
-        return _too_many(error, message, command)
+        return _too_many(error, message, command, typed)
     if message.startswith("No such command"):
         of_group = getattr(getattr(error, "ctx", None), "parent", None) is not None
-        submit = "" if of_group else " To submit a workload or a program: hpckit submit NAME."
-        return f"{message}{submit} {_see(error, '')}"
+        if of_group:
+            return f"{message} {_see(error, '')}"
+        if meant := _COMMANDS.get(command):
+            message = f"No such command {command!r}. Did you mean {meant!r}?"
+        return f"{message} To submit a workload or a program: hpckit submit NAME. {_see(error, '')}"
     said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     for theirs, ours in _PLAINER.items():
         said = re.sub(theirs, ours, said)
@@ -214,13 +230,15 @@ def _value(option: str, typed: tuple[str, ...]) -> str:
     return ""
 
 
-def _too_many(error: Exception, message: str, command: str) -> str:
+def _too_many(error: Exception, message: str, command: str, typed: tuple[str, ...]) -> str:
     extra = message.partition("argument(s) (")[2].removesuffix(")")
     if command == "submit":
+        own = [word for word in typed if word in extra.split()]
+        line = shlex.join(map(_cut, [*(word for word in typed if word not in own), "--", *own]))
         return (
             f"submit takes a NAME and a PROGRAM, and there is more: {extra}. Put quotes round a "
             "path with spaces, commas between values of --array; your program's own arguments go "
-            "last, after `--`."
+            f"last, after `--`: hpckit {line}"
         )
     if command == "sample":
         return f"Write the command after `--`: hpckit sample -- {extra}"

@@ -1,5 +1,6 @@
 """From what was asked to a `Job`: all arithmetic of a submission."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,11 @@ from hpckit.workloads import Workload
 
 # Ranks per core: up to so many may be a trial of a script; more are probably a mistake.
 _MOST_PER_CORE = 4
+# Of others: as programs, or as modules that Python runs.
+_LAUNCHERS = frozenset((
+    "accelerate", "deepspeed", "horovodrun", "mpiexec", "mpirun", "srun", "torchrun",
+    "torch.distributed.launch", "torch.distributed.run",
+))  # fmt: skip
 
 
 def resolve(
@@ -53,7 +59,8 @@ def resolve(
     own = scheduler or usual_scheduler(one_machine=machine is not None)
     job = _worked_out(spec, site, workload, partition, own, machine, python, kept)
     refuse_contradictions(job, spec)
-    job = replace(job, notes=(*notes, *job.notes, *job.program.notes))
+    told = (*job.program.notes, *_of_launchers(job.program, spec.args, job.tasks_per_node))
+    job = replace(job, notes=(*notes, *job.notes, *told))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, limits)
@@ -285,6 +292,18 @@ def _unused_gpus(site: Site, partition: PartitionLimits | None, gpus: int) -> tu
         f"partition {partition.name!r} of site {site.name!r} gives whole nodes: this job has, and "
         f"is charged for, all {all_gpus} GPUs of each node, and asks for {gpus}.",
     )
+
+
+def _of_launchers(program: Program, args: Sequence[str], tasks_per_node: int) -> Iterator[str]:
+    """Say that a launcher of others would run once for each rank, and start ranks each time."""
+    module = args[1] if args[:1] == ("-m",) and len(args) > 1 else ""
+    found = {program.word.rpartition("/")[2], module} & _LAUNCHERS
+    if found and tasks_per_node > 1:
+        yield (
+            f"{found.pop()} starts ranks itself, and would run {tasks_per_node} times on each "
+            "node: submit the script that it starts, or give it one task on each node "
+            "(docs/programs.md)"
+        )
 
 
 def _device(

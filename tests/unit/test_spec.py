@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -343,3 +344,25 @@ def test_no_field_of_a_request_holds_a_nul(field: str, value: object) -> None:
 def test_nor_does_the_folder_of_runs() -> None:
     with pytest.raises(RequestError, match="contains a NUL byte"):
         runs_root(Path("a\0b"), None, {})
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "name"),
+    [
+        ("ddp", {"program": "torchrun"}, "torchrun"),
+        ("ddp", {"module": "torch.distributed.run"}, "torch.distributed.run"),
+        ("ddp", {"program": "python", "args": ("-m", "accelerate", "launch")}, "accelerate"),
+        ("ddp", {"program": "/opt/bin/mpirun"}, "mpirun"),
+        ("ddp", {"program": "train", "args": ("-m", "x")}, None),
+        ("serial", {"program": "torchrun"}, None),
+    ],
+)
+def test_a_launcher_that_each_rank_would_start_is_told(
+    target: str, words: dict[str, Any], name: str | None
+) -> None:
+    """One task on each node, as for `serial`, is what a launcher needs."""
+    job = resolve(JobSpec(target=target, gpus=4, skip_checks=("program",), **words),
+                  Site(name="box"), None, python="python")  # fmt: skip
+    told = [note for note in job.notes if "starts ranks itself" in note]
+    assert [note.startswith(f"{name} starts") for note in told] == ([True] if name else [])
+    assert all("would run 4 times on each node" in note for note in told)
