@@ -44,6 +44,8 @@ def read_after(word: str) -> tuple[str, str]:
         options = " ".join(f"--after {one}" for one in each)
         raise RequestError(f"--after {word!r} names {len(each)} jobs. Give it for each: {options}.")
     kind, colon, job = word.partition(":")
+    if not colon and word in ("singleton", *KINDS):
+        raise RequestError(f"--after {word!r} names no job. Name it: --after afterany:latest.")
     if not colon:
         kind, job = "afterok", word
     if kind not in KINDS:
