@@ -60,6 +60,7 @@ def submit(
         ready=ready or (lambda: None),
     )
     _refuse_patterns(base, submission.job.scheduler)
+    _tell_of_numbers(batch)
     shared = "shared-runs" in submission.spec.skip_checks
     with (
         interrupts(batch.tell) as taken,
@@ -88,6 +89,19 @@ class _Batch:
     def submission(self) -> Submission:
         """The first part, which has what all parts share."""
         return self.parts[0]
+
+
+def _tell_of_numbers(batch: _Batch) -> None:
+    """Say that a program asks Slurm for a number that its tasks do not have in several arrays."""
+    file = batch.submission.job.program.file
+    if file and len(batch.parts) > 1 and batch.submission.job.is_array:
+        from hpckit.submission.retry import TASK_NUMBER, reads_task_number  # noqa: PLC0415  # seldom
+
+        if reads_task_number(file):
+            batch.tell(
+                f"note: {file.name} reads {TASK_NUMBER}, which begins at 0 in each of the "
+                f"{len(batch.parts)} arrays: read HPCKIT_ARRAY_INDEX instead"
+            )
 
 
 def _submit_in(root: Root, taken: Interrupts, batch: _Batch) -> list[Run]:

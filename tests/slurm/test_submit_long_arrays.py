@@ -102,6 +102,16 @@ def test_of_several_arrays_all_are_taken_or_none(desk: Desk, tmp_path: Path) -> 
     assert set(after.split()) <= set(before.split())
 
 
+def test_a_program_that_reads_slurms_number_is_named(desk: Desk, tmp_path: Path) -> None:
+    words = ["serial", "n.py", *long_array(tmp_path)[2:]]
+    note = "note: n.py reads SLURM_ARRAY_TASK_ID, which begins at 0 in each of the 3 arrays"
+    environ = second_sbatch(desk, tmp_path, REFUSES)
+    for text, told in (("import os; os.environ['SLURM_ARRAY_TASK_ID']", 1), ("pass", 0)):
+        (desk.work / "n.py").write_text(text)
+        said = desk.call("submit", *words, expect=None, env=environ)
+        assert said.err.count(note) == told
+
+
 def test_tasks_that_were_never_submitted_leave_no_folders(desk: Desk, tmp_path: Path) -> None:
     environ = second_sbatch(desk, tmp_path, "kill -9 $PPID")
     desk.call("submit", *long_array(tmp_path), expect=-signal.SIGKILL, env=environ)
