@@ -7,7 +7,7 @@ from pathlib import Path
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
 from hpckit.arguments import JOB, PATH, checked, job_word, maybe
-from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
+from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError, RequestError
 from hpckit.find import (
     any_handed_over,
     find_believed,
@@ -146,18 +146,20 @@ def runs_called(
 ) -> tuple[RunList, list[HpckitError]]:
     """Return the runs of several words, each once, in their order; and why others cannot be read.
 
-    `believed` is for what acts on what runs say: those that others can have made up are refused.
+    `believed` is for what acts on what runs say: those that others can have made up are refused,
+    and so is a word that means none.
 
     Raises:
-        NotFoundError: a word means none: nothing has been done yet.
+        NotFoundError: a word means none, and `believed`: nothing has been done yet.
     """
     found: list[RunFolder] = []
     errors: list[HpckitError] = []
+    told = (DamagedRunError, OutsideError, *(() if believed else (NotFoundError,)))
     for word in words:
         damaged: list[DamagedRun] = []
         try:
             here = find_runs(word, root, damaged)
-        except (DamagedRunError, OutsideError) as error:
+        except told as error:
             errors.append(error)
             continue
         errors += [row.error for row in damaged]

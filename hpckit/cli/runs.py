@@ -48,7 +48,7 @@ def status(
     called, errors = runs_called(job_ids, runs)
     found = called.status()
     if json:
-        print_json(status_document(found))
+        print_json(status_document(found, many=len(job_ids) > 1))
     else:
         say(status_pages(found, everything=every))
     raise_last(errors)
