@@ -50,7 +50,7 @@ def carry_out(
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:
-            print_json({**_document(submission, found.status()), **(more or {})})
+            print_submitted(submission, found.status(), more or {})
     else:
         _stay(submission, found, follow=follow, json=json, more=more or {})
     return found
@@ -73,9 +73,11 @@ def _stay(
         ended = wait_for(found, look=LiveView() if follow else NeverStarting()).status()
     except KeyboardInterrupt:
         note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
+        if json:  # there is a job, and a script learns of it here alone
+            print_submitted(submission, found.status(), more)
         raise
     if json:
-        print_json({**_document(submission, ended), **more})
+        print_submitted(submission, ended, more)
     else:
         say("\n".join(status_line(status) for status in ended))
     say_notes(ended)
@@ -91,11 +93,15 @@ def _first_bad(ended: "list[RunStatus]") -> "RunStatus | None":
     return next((row for row in begun if not row.good), None)
 
 
-def _document(submission: Submission, found: "list[RunStatus]") -> dict[str, Any]:
+def print_submitted(
+    submission: Submission, found: "list[RunStatus]", more: Mapping[str, Any]
+) -> None:
+    """Print the document of a submission, with `more` in it."""
     from hpckit.cli.view import submit_record  # noqa: PLC0415
 
     records = [submit_record(status) for status in found]
-    return {"jobs": records} if submission.job.is_array else records[0]
+    first = {"jobs": records} if submission.job.is_array else records[0]
+    print_json({**first, **more})
 
 
 def _say_submitted(submission: Submission, found: "RunList", *, json: bool) -> None:
