@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
@@ -19,6 +20,9 @@ from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
 from hpckit.values import Size
+
+if TYPE_CHECKING:
+    from datetime import date, timedelta
 
 
 @checked(job=JOB, runs=maybe(PATH))
@@ -55,7 +59,7 @@ def runs(
     job: Run | str | int | Path | None = None,
     *,
     state: str | Sequence[str] | None = None,
-    since: str | float | None = None,
+    since: "str | float | date | timedelta | None" = None,
     name: str | None = None,
     user: str | None = None,
     active: bool = False,
@@ -70,8 +74,9 @@ def runs(
         job: only the tasks of this array, in order.
         state: only runs that are in this state now, in Slurm's words: `FAILED`; or in one of
             several, as a list or with commas between them.
-        since: only what was submitted since then: an age (`7d`), a day (`2026-11-01`), or epoch
-            seconds.
+        since: only what was submitted since then: an age (`7d`, a timedelta), a day
+            (`2026-11-01`, a date), a datetime, or epoch seconds. A datetime without a time zone is
+            in this machine's time.
         name: only runs of this name, in which `*` and `?` stand for any letters, and any letter.
         user: only runs of this user.
         active: only runs that are not over.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,18 @@ def test_a_folder_that_is_named_is_listed_alone(here: Path, fake_slurm: Path, cl
     assert [run.run_id for run in hpckit.runs(runs="other")] == ["other"]
     assert {run.run_id for run in hpckit.runs()} == {"mine", "other"}
     assert [run.run_id for run in hpckit.runs("1", runs="other")] == ["mine"]
+
+
+def test_since_may_be_pythons_own(here: Path, fake_slurm: Path) -> None:
+    now = time.time()
+    for name, hours in (("new", 1), ("old", 30)):
+        make_run(here / "runs", name, job_id=str(hours), submitted_at=now - 3600 * hours)
+    zoned = datetime.fromtimestamp(now - 86400, UTC)
+    local = datetime.fromtimestamp(now - 86400)  # without a zone: this machine's
+    for since in (timedelta(days=1), zoned, local, now - 86400, "1d"):
+        assert [run.run_id for run in hpckit.runs(since=since)] == ["new"]
+        assert not hpckit.clean(older=since).runs  # their folders are of now
+    with pytest.raises(RequestError, match=r"since datetime.timedelta\(days=-1\) is neither"):
+        hpckit.runs(since=timedelta(days=-1))
+    with pytest.raises(RequestError, match="is not before --until"):
+        hpckit.report(since=zoned, until=timedelta(days=2))
