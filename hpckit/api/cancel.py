@@ -88,7 +88,7 @@ def cancel_called(
                 refuse_doubtful(run, run.run_id)
             with patience(own_patience_s() / 3):
                 root = settled_folder(runs, words, tell) if words else Path()
-            called, by_id, errors = _called(words, root)
+            called, by_id, errors = _called(words, root, here_only=runs is not None)
             every = list({run.dir: run for run in (*also, *called)}.values())
             refuse_of_others(every)
             # One job alone is asked for when it is cancelled, in the same time.
@@ -116,7 +116,7 @@ def _all_or_none(count: int) -> Iterator[None]:
 
 
 def _called(
-    words: Sequence[str], root: Path
+    words: Sequence[str], root: Path, *, here_only: bool
 ) -> tuple[list[RunFolder], dict[str, HpckitError | None], list[HpckitError]]:
     """Return the runs that words mean, ids that only Slurm may know with why, and errors."""
     called: dict[Path, RunFolder] = {}
@@ -126,7 +126,7 @@ def _called(
         damaged: list[DamagedRun] = []
         why: HpckitError | None = None
         try:
-            found = find_runs(word, root, damaged)
+            found = find_runs(word, root, damaged, here_only=here_only)
             for run in found:
                 refuse_doubtful(run, word)
         except (RequestError, OutsideError) as error:

@@ -71,7 +71,8 @@ def runs_called(
     """
     from hpckit.api import lookup  # noqa: PLC0415  # as above
 
-    found, errors = lookup.runs_called(words, settled_root(option, tuple(words)), believed=believed)
+    root = settled_root(option, tuple(words))
+    found, errors = lookup.runs_called(words, root, believed=believed, here_only=option is not None)
     if not found:
         raise_last(errors)
     for run in found:
