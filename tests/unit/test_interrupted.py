@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from hpckit.runs import Run
+from hpckit.submission.status import RunStatus
 from tests.conftest import Answer, add_program
 
 Cli = Callable[..., Answer]
@@ -56,6 +58,24 @@ def test_submit_tells_a_script_of_the_job(stopped: Path, cli: Cli, how: str) -> 
     assert "No longer waiting; the job goes on. Stop it: hpckit cancel 1001" in said.err
     said = cli(*words, how)
     assert (said.status, said.out) == (130, "Submitted 1002\n")
+
+
+def test_a_script_that_does_not_wait_is_told_of_the_job(
+    stopped: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_status = import_module("hpckit.api.run_status")
+    answers = iter([KeyboardInterrupt(), None])
+
+    def asked(runs: list[Run]) -> list[RunStatus]:
+        if stop := next(answers):
+            raise stop
+        return real(runs)
+
+    real = run_status.statuses
+    monkeypatch.setattr(run_status, "statuses", asked)
+    said = cli("submit", "serial", "train.py", "--gpus", "0", "--json")
+    assert (said.status, json.loads(said.out)["job_id"]) == (130, "1001")
+    assert "No longer waiting" not in said.err
 
 
 def test_an_array_is_told_of_with_all_its_tasks(
