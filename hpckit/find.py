@@ -149,12 +149,18 @@ def index_trouble() -> DamagedRun | None:
     return DamagedRun(dir=index_path(), error=DamagedRunError(text))
 
 
-def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) -> list[Run]:
+def find_runs(
+    word: str,
+    root: Path,
+    damaged: list[DamagedRun] | None = None,
+    *,
+    here_only: bool = False,
+) -> list[Run]:
     """Return the run called `word`, or every task of the array called so.
 
     `word` is a job id, a run id, a run's folder, or `latest`: the user's own newest job or array,
-    but none of doctor's trials. `damaged` is
-    told of tasks of the array that cannot be read.
+    but none of doctor's trials; with `here_only` the newest below `root`. Any other word is
+    found anywhere. `damaged` is told of tasks of the array that cannot be read.
 
     Raises:
         NotFoundError: there is none. OutsideError, DamagedRunError: it cannot be read.
@@ -162,7 +168,7 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
     if "/" in word and is_folder(typed_path(word)):
         return [read_run(typed_path(word))]
     if word == "latest":
-        return _tasks_beside(_latest(root), root, damaged)
+        return _tasks_beside(_latest(root, here_only=here_only), root, damaged)
     matches, broken = _called(word, root)
     if matches:
         # In a group's folder somebody else's record may claim the id.
@@ -197,16 +203,17 @@ def no_such_run(word: str, root: Path) -> str:
     )
 
 
-def find_believed(word: str, root: Path) -> list[Run]:
+def find_believed(word: str, root: Path, *, here_only: bool = False) -> list[Run]:
     """Return the runs called `word` for a command that acts on what they say.
 
     A colleague's run may be called by its own name or folder; a job's id means runs of one's own.
+    `here_only` is as in `find_runs`.
 
     Raises:
         NotFoundError: there is none. OutsideError, DamagedRunError: it cannot be read.
         RequestError: anybody could have written what it says.
     """
-    found = find_runs(word, root)
+    found = find_runs(word, root, here_only=here_only)
     for run in found:
         refuse_doubtful(run, word)
     return found
@@ -280,9 +287,9 @@ def _is_trial(run: Run) -> bool:
     return script.parts[-3:-1] == _TRIALS and str(run.record["name"]).startswith("doctor-")
 
 
-def _latest(root: Path) -> Run:
+def _latest(root: Path, *, here_only: bool) -> Run:
     here = next((run for run in list_runs(root) if _counts(run)), None)
-    candidates = [run for run in (here, _newest_indexed()) if run]
+    candidates = [run for run in (here, None if here_only else _newest_indexed()) if run]
     if not candidates:
         raise NotFoundError(f"There is no run yet in {root}. Start one: hpckit submit ddp")
     return max(candidates, key=lambda run: run.submitted_at)

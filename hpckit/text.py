@@ -9,9 +9,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from hpckit.errors import RequestError
+
+if TYPE_CHECKING:
+    from datetime import date, timedelta
 
 # Of the 16 that each terminal's user has chosen for their background.
 COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
@@ -191,16 +194,18 @@ def parse_minutes(text: str | int) -> int:
     return -(-seconds // 60)
 
 
-def parse_past(text: str | float, now: float, option: str = "since") -> float:
+def parse_past(text: "str | float | date | timedelta", now: float, option: str = "since") -> float:
     """Read an age (`12h`, `30d`, `4w`, any duration) or a day (`2026-11-01`) as epoch seconds.
 
     A day begins at midnight of this machine's time; `2026-11-01T08:30`, also with seconds, is a
-    time of it, as Slurm writes them. A number is epoch seconds already. `option` is what an error
-    calls it.
+    time of it, as Slurm writes them, and so is a datetime without a time zone. A timedelta is an
+    age, a date is a day. A number is epoch seconds already. `option` is what an error calls it.
 
     Raises:
-        RequestError: the text is neither.
+        RequestError: the text is neither, or the timedelta is negative.
     """
+    if not isinstance(text, str | int | float):
+        return _of_python(text, now, option)
     if isinstance(text, int | float) and not isinstance(text, bool) and abs(text) <= _LAST_S:
         return float(text)
     word = text.strip() if isinstance(text, str) and text.isascii() else ""
@@ -212,8 +217,25 @@ def parse_past(text: str | float, now: float, option: str = "since") -> float:
     for format_ in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"):
         with contextlib.suppress(ValueError, OverflowError):
             return time.mktime(time.strptime(word, format_))
-    raise RequestError(
-        f"{option} {text!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01, "
+    raise _not_past(text, option)
+
+
+def _of_python(value: "date | timedelta", now: float, option: str) -> float:
+    from datetime import date, datetime, timedelta  # noqa: PLC0415  # no command is given one
+
+    if isinstance(value, timedelta) and value >= timedelta():
+        return max(now - value.total_seconds(), 0.0)
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # near the years 1 and 9999
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, date):
+            return time.mktime(value.timetuple())
+    raise _not_past(value, option)
+
+
+def _not_past(value: object, option: str) -> RequestError:
+    return RequestError(
+        f"{option} {value!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01, "
         "2026-11-01T08:30)."
     )
 

@@ -1,6 +1,7 @@
 """Ending jobs: runs at hand, and what words mean, also where Slurm alone knows the job."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
 from hpckit.schedulers.local.state import cancel_asked, read_local_state
 from hpckit.schedulers.slurm import SLURM
-from hpckit.schedulers.slurm.ending import cancel_by_id
+from hpckit.schedulers.slurm.ending import cancel_by_id, known_in_slurm
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.states import JobState
 from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
+from hpckit.submission.waiting import refuse_of_others
 
 
 def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
@@ -35,25 +37,19 @@ def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
         The runs that were named, and those that try them again.
 
     Raises:
-        RequestError: one is somebody else's, or is no run or id. JobError: Slurm does not end
-            one. OutsideError: Slurm does not answer, or a run's machine is another, or the
-            folder of a run on this machine cannot be written.
+        RequestError: one is somebody else's, or is no run or id: nothing was cancelled. JobError:
+            Slurm does not end one. OutsideError: Slurm does not answer, or a run's machine is
+            another, or the folder of a run on this machine cannot be written.
     """
     rows = runs_or_ids(runs)
     every = RunList(row for row in rows if isinstance(row, Run))
-    for run in every:
-        refuse_doubtful(run._folder, run.run_id)
-    found = cancel_runs([run._folder for run in every]) if every else []
+    words = [str(row) for row in rows if not isinstance(row, Run)]
+    done = cancel_called(words, None, log, [run._folder for run in every])
     for run in every:
         run._answer = None  # what was said of it before
     named = {run._folder.dir for run in every}
-    every += [handle(status.run) for status in found if status.run.dir not in named]
-    errors = _troubles(found, {})
-    if words := [str(row) for row in rows if not isinstance(row, Run)]:
-        called = cancel_called(words, None, log)
-        errors += called.errors
-        every += [handle(status.run) for status in called.runs]
-    for error in errors:
+    every += [handle(status.run) for status in done.runs if status.run.dir not in named]
+    for error in done.errors:
         raise error
     return every
 
@@ -73,25 +69,54 @@ class Cancelled:
 
 
 def cancel_called(
-    words: Sequence[str], runs: Path | None, tell: Callable[[str], None]
+    words: Sequence[str],
+    runs: Path | None,
+    tell: Callable[[str], None],
+    also: Sequence[RunFolder] = (),
 ) -> Cancelled:
     """Cancel what words mean; Slurm's own id is enough where the run cannot be read.
 
+    `also` are runs that are at hand.
+
     Raises:
-        RequestError: a word means nothing, or a job is somebody else's. CommandError: Slurm does
-            not answer.
+        RequestError: a word means nothing, or a job is somebody else's: nothing was cancelled.
+            CommandError: Slurm does not answer.
     """
     with patience():
-        with patience(own_patience_s() / 3):
-            root = settled_folder(runs, words, tell)
-        called, by_id, errors = _called(words, root)
-        states = {word: cancel_by_id(word, why) for word, why in by_id.items()}
-        found = cancel_runs(called) if called else []
+        with _all_or_none(len(words) + len(also)):
+            for run in also:
+                refuse_doubtful(run, run.run_id)
+            with patience(own_patience_s() / 3):
+                root = settled_folder(runs, words, tell) if words else Path()
+            called, by_id, errors = _called(words, root, here_only=runs is not None)
+            every = list({run.dir: run for run in (*also, *called)}.values())
+            refuse_of_others(every)
+            # One job alone is asked for when it is cancelled, in the same time.
+            first = len(by_id) + len(every) > 1
+            known = {word: known_in_slurm(word, by_id[word]) for word in by_id if first}
+        states: dict[str, JobState] = {}
+        for word, why in by_id.items():
+            try:
+                states[word] = cancel_by_id(word, why, known.get(word, ()))
+            except HpckitError as error:  # others shall end nevertheless
+                errors.append(error)
+        found = cancel_runs(every) if every else []
     return Cancelled(runs=found, by_id=states, errors=[*errors, *_troubles(found, states)])
 
 
+@contextmanager
+def _all_or_none(count: int) -> Iterator[None]:
+    """Say in an error that comes before the first of several is cancelled that none was."""
+    try:
+        yield
+    except HpckitError as error:
+        if count > 1:
+            error.args = (f"Nothing was cancelled. {error}",)
+        raise
+
+
 def _called(
-    words: Sequence[str], root: Path
+    words: Sequence[str], root: Path, *, here_only: bool
 ) -> tuple[list[RunFolder], dict[str, HpckitError | None], list[HpckitError]]:
     """Return the runs that words mean, ids that only Slurm may know with why, and errors."""
     called: dict[Path, RunFolder] = {}
@@ -101,7 +126,7 @@ def _called(
         damaged: list[DamagedRun] = []
         why: HpckitError | None = None
         try:
-            found = find_runs(word, root, damaged)
+            found = find_runs(word, root, damaged, here_only=here_only)
             for run in found:
                 refuse_doubtful(run, word)
         except (RequestError, OutsideError) as error:

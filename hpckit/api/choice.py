@@ -17,6 +17,8 @@ from hpckit.slurm.states import JobState, parse_state
 from hpckit.text import parse_past
 
 if TYPE_CHECKING:
+    from datetime import date, timedelta
+
     from hpckit.submission.status import RunStatus
 
 
@@ -35,7 +37,7 @@ class Choice:
         cls,
         *,
         state: str | Sequence[str] | None = None,
-        since: str | float | None = None,
+        since: "str | float | date | timedelta | None" = None,
         name: str | None = None,
         user: str | None = None,
         active: bool = False,

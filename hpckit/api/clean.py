@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.api import Tell, log
 from hpckit.api.choice import parse_states
@@ -23,6 +24,9 @@ from hpckit.submission.folders import discard
 from hpckit.submission.leftovers import Leftover, cached, left_behind, unneeded_code
 from hpckit.submission.needed_code import drop_unneeded
 from hpckit.text import parse_bytes, parse_past
+
+if TYPE_CHECKING:
+    from datetime import date, timedelta
 
 # A plan that somebody has thought about is made again before anything is removed.
 _FRESH_S = 5.0
@@ -101,7 +105,7 @@ def _sum(runs: Iterable[OldRun], left: Iterable[Leftover]) -> int:
 @checked(larger=maybe(SIZE), runs=maybe(PATH), tell=FUNCTION)
 def clean(
     *,
-    older: str | float | None = None,
+    older: "str | float | date | timedelta | None" = None,
     state: str | Sequence[str] | None = None,
     larger: str | int | None = None,
     runs: Path | str | None = None,
@@ -114,7 +118,8 @@ def clean(
     left, lines of the index whose runs are gone, and old entries of the caches.
 
     Args:
-        older: nothing in the run has changed since: an age (`30d`), a day, or epoch seconds.
+        older: nothing in the run has changed since: an age (`30d`, a timedelta), a day, a datetime
+            (without a time zone: in this machine's time), or epoch seconds.
         state: only runs in this state, or in one of several: `FAILED`. With UNKNOWN, runs go that
             Slurm has forgotten.
         larger: only runs of more than so much on the disk: `10G`, or bytes.

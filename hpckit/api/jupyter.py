@@ -149,7 +149,7 @@ def find_notebook(word: str, runs: Path | None = None) -> Run:
     """
     root = settled_folder(runs, (word,))
     if word == "latest":
-        found = newest_runs(root, _LATEST)
+        found = newest_runs(root, _LATEST, here_only=runs is not None)
         mine = [run for run in found if run.mine and session_kind(run.record) == KIND]
         if not mine:
             raise NotFoundError("You have no notebook here. Start one: hpckit jupyter")

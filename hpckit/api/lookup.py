@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
 from hpckit.arguments import JOB, PATH, checked, job_word, maybe
-from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
+from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError, RequestError
 from hpckit.find import (
     any_handed_over,
     find_believed,
@@ -20,12 +21,16 @@ from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
 from hpckit.values import Size
 
+if TYPE_CHECKING:
+    from datetime import date, timedelta
+
 
 @checked(job=JOB, runs=maybe(PATH))
 def find(job: Run | str | int | Path, *, runs: Path | str | None = None) -> Run:
     """Return the run that a word means: a job's id, a run's id or folder, or `latest`.
 
-    A run of `hpckit.call` comes back as a `Call`, with `result()`. `runs` is the folder of runs.
+    A run of `hpckit.call` comes back as a `Call`, with `result()`. `runs` is the folder of runs,
+    and `latest` then the newest in it.
 
     Raises:
         NotFoundError: there is none. RequestError: it is an array of several tasks.
@@ -33,16 +38,19 @@ def find(job: Run | str | int | Path, *, runs: Path | str | None = None) -> Run:
     """
     word = job_word(job)
     also = f", or all of them with hpckit.runs({word!r})"
-    return only(word, settled_folder(_folder(runs), (word,)), also)
+    root = settled_folder(_folder(runs), (word,))
+    return only(word, root, also, here_only=runs is not None)
 
 
-def only(word: str, root: Path, also: str = "") -> Run:
+def only(word: str, root: Path, also: str = "", *, here_only: bool = False) -> Run:
     """Return the one run that a word means; `also` is for the end of the error of several.
+
+    `here_only`: `latest` is the newest below `root`.
 
     Raises:
         NotFoundError: there is none. RequestError: there are several.
     """
-    found = find_runs(word, root)
+    found = find_runs(word, root, here_only=here_only)
     if len(found) > 1:
         raise RequestError(
             f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job_id}{also}"
@@ -55,7 +63,7 @@ def runs(
     job: Run | str | int | Path | None = None,
     *,
     state: str | Sequence[str] | None = None,
-    since: str | float | None = None,
+    since: "str | float | date | timedelta | None" = None,
     name: str | None = None,
     user: str | None = None,
     active: bool = False,
@@ -70,14 +78,15 @@ def runs(
         job: only the tasks of this array, in order.
         state: only runs that are in this state now, in Slurm's words: `FAILED`; or in one of
             several, as a list or with commas between them.
-        since: only what was submitted since then: an age (`7d`), a day (`2026-11-01`), or epoch
-            seconds.
+        since: only what was submitted since then: an age (`7d`, a timedelta), a day
+            (`2026-11-01`, a date), a datetime, or epoch seconds. A datetime without a time zone is
+            in this machine's time.
         name: only runs of this name, in which `*` and `?` stand for any letters, and any letter.
         user: only runs of this user.
         active: only runs that are not over.
         limit: so many at most, the newest.
         runs: only runs in this folder; else the folder of runs and all that the index knows. A
-            `job` is found anywhere.
+            `job` is found anywhere, but `latest` is the newest in this folder.
 
     Raises:
         RequestError: a state, age or day is not one.
@@ -89,7 +98,7 @@ def runs(
     root = settled_folder(_folder(runs), words)
     bad: list[DamagedRun] = []
     if words:
-        found = find_runs(words[0], root, bad)
+        found = find_runs(words[0], root, bad, here_only=runs is not None)
     else:
         most = None if chosen.selects else limit
         found = newest_runs(root, most, bad, here_only=runs is not None)
@@ -111,13 +120,15 @@ def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
     return runs_root(None, find_site(site_name, search_path()).runs, os.environ)
 
 
-def believed(word: str, root: Path) -> Run:
+def believed(word: str, root: Path, *, here_only: bool = False) -> Run:
     """Return the run that a word means, or the first of an array, for what acts on what it says.
+
+    `here_only`: `latest` is the newest below `root`.
 
     Raises:
         NotFoundError: there is none. RequestError: others could have written what it says.
     """
-    return handle(find_believed(word, root)[0])
+    return handle(find_believed(word, root, here_only=here_only)[0])
 
 
 def settled_folder(
@@ -142,22 +153,24 @@ def settle_cut_short(
 
 
 def runs_called(
-    words: Sequence[str], root: Path, *, believed: bool = False
+    words: Sequence[str], root: Path, *, believed: bool = False, here_only: bool = False
 ) -> tuple[RunList, list[HpckitError]]:
     """Return the runs of several words, each once, in their order; and why others cannot be read.
 
-    `believed` is for what acts on what runs say: those that others can have made up are refused.
+    `believed` is for what acts on what runs say: those that others can have made up are refused,
+    and so is a word that means none. `here_only`: `latest` is the newest below `root`.
 
     Raises:
-        NotFoundError: a word means none: nothing has been done yet.
+        NotFoundError: a word means none, and `believed`: nothing has been done yet.
     """
     found: list[RunFolder] = []
     errors: list[HpckitError] = []
+    told = (DamagedRunError, OutsideError, *(() if believed else (NotFoundError,)))
     for word in words:
         damaged: list[DamagedRun] = []
         try:
-            here = find_runs(word, root, damaged)
-        except (DamagedRunError, OutsideError) as error:
+            here = find_runs(word, root, damaged, here_only=here_only)
+        except told as error:
             errors.append(error)
             continue
         errors += [row.error for row in damaged]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.api.lookup import runs_folder
 from hpckit.arguments import PATH, checked, maybe, several
@@ -28,6 +29,9 @@ from hpckit.slurm.cluster import cluster_name
 from hpckit.text import counted, parse_past
 from hpckit.values import Size
 
+if TYPE_CHECKING:
+    from datetime import date, timedelta
+
 # sacct may take long over a year of a large cluster, and nobody waits for anything else. One
 # question gets two thirds of it; $HPCKIT_PATIENCE may give more.
 _PATIENCE_S = 300.0
@@ -41,8 +45,8 @@ def report(
     users: str | Sequence[str] = (),
     accounts: str | Sequence[str] = (),
     everyone: bool = False,
-    since: str | float = "30d",
-    until: str | float | None = None,
+    since: "str | float | date | timedelta" = "30d",
+    until: "str | float | date | timedelta | None" = None,
     by: str | None = None,
     hide_names: bool = False,
     wasteful: int = 10,
@@ -58,7 +62,8 @@ def report(
         users: jobs of this user, or of these.
         accounts: jobs of this account, or of these, of any user.
         everyone: jobs of all users.
-        since: an age (`12h`, `30d`, `4w`), a day (`2026-11-01`), or epoch seconds.
+        since: an age (`12h`, `30d`, `4w`, a timedelta), a day (`2026-11-01`), a datetime (without
+            a time zone: in this machine's time), or epoch seconds.
         until: the same; now by default.
         by: week, day, user, account, partition, gpu, state, name, workload or template; by default
             week for one user, user for several.
@@ -105,8 +110,8 @@ def report_schema() -> str:
 def _asked(
     users: Sequence[str],
     accounts: Sequence[str],
-    since: str | float,
-    until: str | float | None,
+    since: "str | float | date | timedelta",
+    until: "str | float | date | timedelta | None",
     *,
     everyone: bool,
 ) -> Asked:

@@ -134,11 +134,13 @@ def newest(runs: Path | None = None, tell: Callable[[str], None] = log) -> Run:
     Raises:
         NotFoundError: none runs.
     """
-    found = newest_runs(settled_folder(runs), _LATEST, arrays_as_one=True)
+    root = settled_folder(runs)
+    found = newest_runs(root, _LATEST, arrays_as_one=True, here_only=runs is not None)
     may = RunList(handle(run) for run in found if run.mine and not run.scheduler.one_machine)
     running = [row.run for row in may.status() if row.state == JobState.RUNNING]
     if not running:
-        raise NotFoundError("No job of yours runs on Slurm. Start one: hpckit shell")
+        where = "" if runs is None else f" in {root}"
+        raise NotFoundError(f"No job of yours{where} runs on Slurm. Start one: hpckit shell")
     chosen = next((run for run in running if session_kind(run.record)), running[0])
     tell(f"job {chosen.job_id} ({chosen.record['name']})")
     return handle(chosen)

@@ -33,7 +33,7 @@ def stats(
 
     Args:
         job: a run, Slurm's id (`123`, `123_4`, a step `123.0`), a run's id or folder, or `latest`.
-        runs: the folder of runs.
+        runs: the folder of runs; `latest` is then the newest in it.
         samples: a folder of samples to use instead of the job's.
 
     Raises:
@@ -83,7 +83,8 @@ def stats_asked(
             f"--samples {samples}: this folder has no samples files. See docs/sampler.md."
         )
     with patience():
-        return _called(words, settled_folder(runs, words, tell), samples, files)
+        root = settled_folder(runs, words, tell)
+        return _called(words, root, samples, files, here_only=runs is not None)
 
 
 def grafana_dashboard() -> str:
@@ -111,11 +112,16 @@ def explain_advice(rule: str) -> str:
 
 
 def _called(
-    words: Sequence[str], root: Path, samples: Path | None = None, files: Collection[str] = ()
+    words: Sequence[str],
+    root: Path,
+    samples: Path | None = None,
+    files: Collection[str] = (),
+    *,
+    here_only: bool = False,
 ) -> tuple[StatsList, list[HpckitError]]:
     forget_rules()  # a notebook may live longer than a rule stays as it was
     with patience():
-        targets, missing = find_targets(words, root)
+        targets, missing = find_targets(words, root, here_only=here_only)
         live = live_steps(targets)
     found = StatsList()
     points = _points_of(files, len(targets)) if files else ()

@@ -85,7 +85,7 @@ def find_shell(word: str, runs: Path | None) -> Run:
     """
     root = runs_folder(runs)
     if word == "latest":
-        found = newest_runs(root, _LATEST)
+        found = newest_runs(root, _LATEST, here_only=runs is not None)
         mine = [run for run in found if run.mine and session_kind(run.record) == SHELL]
         if not mine:
             raise NotFoundError("You have no shell here. Start one: hpckit shell")

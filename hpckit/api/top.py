@@ -78,8 +78,11 @@ class Watch:
         trouble: what else is wrong, such as a folder that cannot be read; "".
     """
 
-    def __init__(self, root: Path, *, in_one: bool = False) -> None:
-        """Make one for the runs of a folder; `in_one` looks for all of them the first time."""
+    def __init__(self, root: Path, *, in_one: bool = False, here_only: bool = False) -> None:
+        """Make one for the runs of a folder, and those that the index knows unless `here_only`.
+
+        `in_one` looks for all of them the first time.
+        """
         self.jobs: tuple[JobNow, ...] = ()
         self.asked: float | None = None
         self.silent_since: float | None = None
@@ -93,6 +96,7 @@ class Watch:
         self._busy: dict[Path, Busy] = {}
         self._files: dict[Path, _Files] = {}
         self._in_one = in_one
+        self._here_only = here_only
         self._whole = False
         self._stamp: tuple[int, int] | None = None
         self._rounds = 0
@@ -176,7 +180,9 @@ class Watch:
             return
         most = _MOST_RUNS if all_of_them else NEWEST
         try:
-            folders = newest_runs(self._root, most, [], arrays_as_one=True)
+            folders = newest_runs(
+                self._root, most, [], arrays_as_one=True, here_only=self._here_only
+            )
         except HpckitError as error:
             self.trouble = str(error)
             return

@@ -60,17 +60,19 @@ def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:
 def runs_called(
     words: list[str], option: Path | None, *, believed: bool = False
 ) -> "tuple[RunList, list[HpckitError]]":
-    """Return the runs of several ids, each once, in the order given; and why others cannot be read.
+    """Return the runs of several ids, each once, in the order given; and what is wrong with others.
 
     `believed` is for commands that act on what runs say: those that others can have made up are
-    refused. Whose runs are not the user's own is said on stderr.
+    refused, and an id that means none. Whose runs are not the user's own is said on stderr.
 
     Raises:
-        NotFoundError: an id is none: nothing has been done yet. HpckitError: no run can be read.
+        NotFoundError: an id means none, and `believed`: nothing has been done yet. HpckitError:
+            there is no run that can be read.
     """
     from hpckit.api import lookup  # noqa: PLC0415  # as above
 
-    found, errors = lookup.runs_called(words, settled_root(option, tuple(words)), believed=believed)
+    root = settled_root(option, tuple(words))
+    found, errors = lookup.runs_called(words, root, believed=believed, here_only=option is not None)
     if not found:
         raise_last(errors)
     for run in found:

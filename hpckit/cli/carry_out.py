@@ -47,36 +47,41 @@ def carry_out(
         found = send(submission, tell=note)
         say_job(submission)
     sent()
-    _say_submitted(submission, found, json=json)
-    if not (wait or follow):
-        if json:
-            print_json({**_document(submission, found.status()), **(more or {})})
-    else:
-        _stay(submission, found, follow=follow, json=json, more=more or {})
+    stays = wait or follow
+    try:
+        _say_submitted(submission, found, json=json)
+        now = _at_the_end(found, follow=follow) if stays else found.status() if json else []
+    except KeyboardInterrupt:
+        if stays:
+            note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
+        if json:  # there is a job, and a script learns of it here alone
+            print_submitted(submission, found.status(), more or {})
+        raise
+    if json:
+        print_submitted(submission, now, more or {})
+    if stays:
+        _say_ends(now, json=json)
     return found
 
 
-def _stay(
-    submission: Submission,
-    found: "RunList",
-    *,
-    follow: bool,
-    json: bool,
-    more: Mapping[str, Any],
-) -> None:
-    """Wait for the end of what was submitted, and say how it ended."""
+def _at_the_end(found: "RunList", *, follow: bool) -> "list[RunStatus]":
+    """Wait for the end of what was submitted; return what became of it."""
     # As all of `view`: only who waits needs it.
     from hpckit import wait as wait_for  # noqa: PLC0415
-    from hpckit.cli.view import LiveView, NeverStarting, say_notes, status_line  # noqa: PLC0415
+    from hpckit.cli.view import LiveView, NeverStarting  # noqa: PLC0415
 
-    try:
-        ended = wait_for(found, look=LiveView() if follow else NeverStarting()).status()
-    except KeyboardInterrupt:
-        note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
-        raise
-    if json:
-        print_json({**_document(submission, ended), **more})
-    else:
+    return wait_for(found, look=LiveView() if follow else NeverStarting()).status()
+
+
+def _say_ends(ended: "list[RunStatus]", *, json: bool) -> None:
+    """Say how jobs ended.
+
+    Raises:
+        typer.Exit: status 1 when one did not end well.
+    """
+    from hpckit.cli.view import say_notes, status_line  # noqa: PLC0415  # as above
+
+    if not json:
         say("\n".join(status_line(status) for status in ended))
     say_notes(ended)
     if not all(status.good for status in ended):
@@ -91,11 +96,15 @@ def _first_bad(ended: "list[RunStatus]") -> "RunStatus | None":
     return next((row for row in begun if not row.good), None)
 
 
-def _document(submission: Submission, found: "list[RunStatus]") -> dict[str, Any]:
+def print_submitted(
+    submission: Submission, found: "list[RunStatus]", more: Mapping[str, Any]
+) -> None:
+    """Print the document of a submission, with `more` in it."""
     from hpckit.cli.view import submit_record  # noqa: PLC0415
 
     records = [submit_record(status) for status in found]
-    return {"jobs": records} if submission.job.is_array else records[0]
+    first = {"jobs": records} if submission.job.is_array else records[0]
+    print_json({**first, **more})
 
 
 def _say_submitted(submission: Submission, found: "RunList", *, json: bool) -> None:

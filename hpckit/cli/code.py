@@ -26,7 +26,8 @@ def code(
     json: JsonOption = False,
 ) -> None:
     """Show how the code that a run has differs from the project's files now."""
-    found = believed(job_id, settled_root(runs, (job_id,))).code
+    root = settled_root(runs, (job_id,))
+    found = believed(job_id, root, here_only=runs is not None).code
     said = {
         "root": str(found.root),
         "copy": str(found.path),

@@ -19,7 +19,7 @@ from hpckit.api.prepare import Submission
 from hpckit.api.sessions import NOT_FOR_SESSIONS
 from hpckit.api.submit import send
 from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption
-from hpckit.cli.carry_out import carry_out
+from hpckit.cli.carry_out import carry_out, print_submitted
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, say_note
 from hpckit.cli.submit import say_job, show_script
@@ -116,6 +116,8 @@ def jupyter(
     except KeyboardInterrupt:
         note(f"\nThe notebook's job goes on. Come back: hpckit jupyter {run.job_id}")
         note(f"End it: hpckit cancel {run.job_id}")
+        if json and job_id is None:  # as with --detach: a script learns of the job here alone
+            print_submitted(submission, [run.status()], {})
         raise
 
 

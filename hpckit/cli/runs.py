@@ -48,7 +48,7 @@ def status(
     called, errors = runs_called(job_ids, runs)
     found = called.status()
     if json:
-        print_json(status_document(found))
+        print_json(status_document(found, many=len(job_ids) > 1))
     else:
         say(status_pages(found, everything=every))
     raise_last(errors)
@@ -114,7 +114,8 @@ def _follow(run: Run, rank: int | None, *, every: bool) -> None:
 
 def _called(word: str, option: Path | None) -> RunList:
     """Return the run that a word means, or all tasks of an array; say which cannot be read."""
-    found, errors = lookup.runs_called([word], settled_root(option, (word,)))
+    root = settled_root(option, (word,))
+    found, errors = lookup.runs_called([word], root, here_only=option is not None)
     if not found:
         raise_last(errors)
     for error in errors:

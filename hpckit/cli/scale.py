@@ -163,7 +163,7 @@ def scale(
     else:
         found = _called(from_, runs, [name, *lists.values()])
     if not no_wait:
-        _wait(found)
+        _wait(found, wanted if json else None)
     elif from_ is None and not json:
         say(found.name)
         return
@@ -262,12 +262,15 @@ def _send(plan: StudyPlan) -> Study:
     return found
 
 
-def _wait(found: Study) -> None:
+def _wait(found: Study, wanted: WantedOptions | None) -> None:
+    """Wait for all runs; whoever stops that gets the document of what is known, if `wanted`."""
     counts = Counting()
     try:
         found.wait(look=counts)
     except KeyboardInterrupt:
         note(f"No longer waiting; the runs go on. Gather them: hpckit scale --from {found.name}")
+        if wanted is not None:  # a script learns the study's name here alone
+            print_json(found.report(**wanted).document())
         raise
 
 

@@ -53,7 +53,7 @@ def top(
     if dumb and not once:
         say_note("this terminal cannot draw a screen (TERM=dumb): here is one frame, as --once")
     if once or dumb:
-        watch = Watch(settled_root(runs), in_one=True)
+        watch = Watch(settled_root(runs), in_one=True, here_only=runs is not None)
         watch.refresh()
         watch.refresh_free()
         _print_frame(watch, view)
@@ -69,7 +69,7 @@ def top(
             "The screen is drawn by Textual, which is not installed beside hpckit. Install it: "
             f"pip install '{DISTRIBUTION}[top]'. Without it: hpckit top --once"
         ) from error
-    Top(Watch(settled_root(runs)), view, interval).watch_jobs()
+    Top(Watch(settled_root(runs), here_only=runs is not None), view, interval).watch_jobs()
 
 
 def _print_frame(watch: Watch, view: View) -> None:

@@ -25,10 +25,10 @@ _MOST = 12
 _GIVEN = 40
 
 
-def status_document(statuses: list[RunStatus]) -> dict[str, Any]:
-    """Return `--json` of one run, or of several under `jobs`."""
+def status_document(statuses: list[RunStatus], *, many: bool = False) -> dict[str, Any]:
+    """Return `--json` of one run, or of several under `jobs`; `many`: several were asked for."""
     records = [status.document() for status in statuses]
-    return records[0] if len(records) == 1 else {"jobs": records}
+    return records[0] if len(records) == 1 and not many else {"jobs": records}
 
 
 def submit_record(status: RunStatus) -> dict[str, Any]:

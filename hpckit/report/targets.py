@@ -51,12 +51,15 @@ class _Word:
     damaged: tuple[HpckitError, ...] = ()
 
 
-def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[HpckitError]]:
+def find_targets(
+    words: Sequence[str], root: Path, *, here_only: bool = False
+) -> tuple[list[Target], list[HpckitError]]:
     """Return the jobs that words mean, each once, and what is wrong with words that mean none.
 
     Slurm is asked once for all of them: squeue and sacct for states, sacct for what was used.
+    `here_only`: `latest` is the newest below `root`.
     """
-    read = [_read(word, root) for word in words]
+    read = [_read(word, root, here_only=here_only) for word in words]
     runs = list({run.dir: run for word in read for run in word.runs}.values())
     found = {status.run.dir: status for status in statuses(runs)}
     ids = [job for run in runs if run.scheduler.accounting for job in run.jobs]
@@ -78,12 +81,12 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[H
     return list({(row.job_id, row.step): row for row in targets}.values()), missing
 
 
-def _read(word: str, root: Path) -> _Word:
+def _read(word: str, root: Path, *, here_only: bool) -> _Word:
     match = _STEP.fullmatch(word)
     job_id, step = (match["job"], match["step"]) if match else (word, None)
     damaged: list[DamagedRun] = []
     try:
-        runs = tuple(find_runs(job_id, root, damaged))
+        runs = tuple(find_runs(job_id, root, damaged, here_only=here_only))
     except NotFoundError:
         if job_id == "latest":
             raise

@@ -176,7 +176,7 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
         UnknownOutcomeError: one was being submitted again, and Slurm does not say whether it was.
         OutsideError: the folder of one cannot be written, so it may be submitted again.
     """
-    _refuse_of_others(runs)
+    refuse_of_others(runs)
     if not any(run.record["request"].get("retry") for run in runs):
         return _cancel(runs)
     from hpckit.submission.called_off import end_with_retries  # noqa: PLC0415  # few have rules
@@ -184,7 +184,12 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
     return end_with_retries(runs, _cancel)
 
 
-def _refuse_of_others(runs: Sequence[Run]) -> None:
+def refuse_of_others(runs: Sequence[Run]) -> None:
+    """Refuse to end what is somebody else's.
+
+    Raises:
+        RequestError: a run is.
+    """
     for run in runs:
         if not run.mine:
             how = run.scheduler.by_hand(run.job_id)

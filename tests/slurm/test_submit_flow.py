@@ -1,12 +1,16 @@
 """From preview to resubmission: what users do around a job."""
 
+import json
 import re
+import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import SCRIPTS, Desk, eventually, processes_of, rank_files
+from tests.patience import LONG_S
+from tests.slurm.conftest import HPCKIT, SCRIPTS, Desk, eventually, processes_of, rank_files
 
 pytestmark = pytest.mark.slurm
 SEEN, FAIL = str(SCRIPTS / "seen.py"), str(SCRIPTS / "fail.py")
@@ -153,6 +157,39 @@ def test_a_waiting_job_says_why_and_when(desk: Desk) -> None:
     assert re.search(r"PENDING: .*(next in line|are ahead)", page), page
     assert "expected start" in page
     desk.call("cancel", waiting, holder)
+
+
+def test_a_wrong_id_among_several_ends_nothing_and_hides_nothing(desk: Desk) -> None:
+    hold = ("--hold", "--parsable", "--output=/dev/null", "--wrap", "true")
+    foreign = desk.slurm.run("sbatch", *hold).stdout.strip()  # hpckit has no run of it
+    ours = desk.submit("serial", SEEN, *CPU, "--sbatch", "hold")["job_id"]
+    for words in ((foreign, ours, "999999"), ("nobody", foreign, ours), (ours, f"{ours}_7")):
+        said = desk.call("cancel", *words, expect=2)
+        assert said.out == ""
+        assert "hpckit: error: Nothing was cancelled. There is no run " in said.err
+    assert desk.slurm.run("squeue", "-h", "-o", "%T", "-j", foreign).stdout == "PENDING\n"
+    said = desk.call("status", "999999", ours, "--json", expect=2)
+    assert [(row["job_id"], row["state"]) for row in said.json["jobs"]] == [(ours, "PENDING")]
+    assert "There is no run '999999'" in said.err
+    ended = desk.call("cancel", foreign, ours).out
+    assert f"{ours} CANCELLED" in ended
+    assert f"{foreign} CANCELLED according to Slurm" in ended
+
+
+def test_ctrl_c_while_it_waits_leaves_a_script_the_job(desk: Desk) -> None:
+    waiting = subprocess.Popen(
+        [HPCKIT, "submit", "serial", SEEN, *CPU, "--sbatch", "hold", "--wait", "--json"],
+        env=desk.env, cwd=desk.work, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert waiting.stderr
+    while "follow" not in (line := waiting.stderr.readline()):
+        assert line, waiting.communicate()
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=LONG_S)
+    assert waiting.returncode == 130, err
+    job = json.loads(out)
+    assert (job["state"], job["exit_code"]) == ("PENDING", None)
+    assert desk.call("cancel", job["job_id"]).out.startswith(f"{job['job_id']} CANCELLED")
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun", "mpirun"])

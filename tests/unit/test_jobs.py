@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,60 @@ def test_a_folder_that_is_named_is_listed_alone(here: Path, fake_slurm: Path, cl
     assert [run.run_id for run in hpckit.runs(runs="other")] == ["other"]
     assert {run.run_id for run in hpckit.runs()} == {"mine", "other"}
     assert [run.run_id for run in hpckit.runs("1", runs="other")] == ["mine"]
+
+
+@pytest.mark.long
+def test_latest_of_a_folder_that_is_named_is_the_newest_in_it(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    mine = make_run(here / "runs", "mine", job_id="1", submitted_at=2000.0)
+    other = make_run(here / "other", "other", job_id="2", submitted_at=1000.0)
+    add_to_index([other, mine])
+    all_are(fake_slurm, [mine, other], {})
+    for command in ("status", "wait", "cancel", "stats"):
+        for words, job in ((("--runs", "other"), "2"), ((), "1")):
+            assert f'"job_id": "{job}"' in cli(command, "latest", *words, "--json").out, command
+    for words, name in ((("--runs", "other"), "other"), ((), "mine")):
+        assert f"Run {name} has no copy" in cli("code", "latest", *words).err
+    assert hpckit.find("latest", runs="other").run_id == "other"
+    assert [run.run_id for run in hpckit.runs("latest", runs="other")] == ["other"]
+    assert hpckit.stats("latest", runs="other").job.job_id == "2"
+    assert hpckit.find("latest").run_id == "mine"
+    (here / "empty").mkdir()
+    for command in ("status", "logs", "wait", "cancel", "stats", "code"):
+        said = cli(command, "latest", "--runs", "empty")
+        assert (said.status, said.out) == (2, "")
+        assert "There is no run yet in empty." in said.err.replace(f"{here}/", "")
+    all_are(fake_slurm, [mine, other], {"1": "RUNNING"})
+    assert cli("ssh-config", "latest").status == 0
+    said = cli("ssh-config", "latest", "--runs", "other")
+    assert "No job of yours in other runs on Slurm." in said.err.replace(f"{here}/", "")
+    # Where --runs is for the new run, `latest` is any.
+    assert cli("resubmit", "latest", "--runs", "empty", "--dry-run").status == 0
+
+
+def test_top_of_a_folder_that_is_named_shows_its_jobs_alone(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    mine = make_run(here / "runs", "mine", job_id="1")
+    other = make_run(here / "other", "other", job_id="2")
+    add_to_index([mine, other])
+    all_are(fake_slurm, [mine, other], {"1": "RUNNING", "2": "RUNNING"})
+    shown = [cli("top", "--once", *words).out for words in ((), ("--runs", "other"))]
+    jobs = [{line[0] for line in text.splitlines() if " ddp " in line} for text in shown]
+    assert jobs == [{"1", "2"}, {"2"}]
+
+
+def test_since_may_be_pythons_own(here: Path, fake_slurm: Path) -> None:
+    now = time.time()
+    for name, hours in (("new", 1), ("old", 30)):
+        make_run(here / "runs", name, job_id=str(hours), submitted_at=now - 3600 * hours)
+    zoned = datetime.fromtimestamp(now - 86400, UTC)
+    local = datetime.fromtimestamp(now - 86400)  # without a zone: this machine's
+    for since in (timedelta(days=1), zoned, local, now - 86400, "1d"):
+        assert [run.run_id for run in hpckit.runs(since=since)] == ["new"]
+        assert not hpckit.clean(older=since).runs  # their folders are of now
+    with pytest.raises(RequestError, match=r"since datetime.timedelta\(days=-1\) is neither"):
+        hpckit.runs(since=timedelta(days=-1))
+    with pytest.raises(RequestError, match="is not before --until"):
+        hpckit.report(since=zoned, until=timedelta(days=2))

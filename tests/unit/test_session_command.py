@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from hpckit.api.jupyter import find_notebook
 from hpckit.api.terminals import find_shell
 from hpckit.errors import NotFoundError, RequestError
+from hpckit.find import add_to_index
 from tests.conftest import Answer
 from tests.unit.made import make_run
 
@@ -77,6 +79,15 @@ def test_latest_is_the_newest_shell_of_ones_own(here: Path) -> None:
     make_run(here, "jupyter-1", job_id="24", submitted_at=400.0, **notebook)
     assert find_shell("latest", here).job_id == "22"
     assert find_shell("21", here).job_id == "21"
+    assert find_notebook("latest", here).job_id == "24"
+    for kind in ("shell", "jupyter"):  # elsewhere, and in the index
+        session = {"session": {"kind": kind, "idle_s": None}}
+        away = make_run(here / "away", kind, job_id=f"3{len(kind)}", submitted_at=500.0, **session)
+        add_to_index([away])
+    assert find_shell("latest", here).job_id == "22"
+    assert find_notebook("latest", here).job_id == "24"
+    assert find_shell("latest", None).job_id == "35"
+    assert find_notebook("latest").job_id == "37"
     with pytest.raises(RequestError, match="Job 23 is not a session"):
         find_shell("23", here)
     with pytest.raises(RequestError, match="Job 24 is a session of kind jupyter"):

@@ -1,6 +1,7 @@
 import contextlib
 import math
 import time
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -78,6 +79,27 @@ def test_durations_are_written_for_people(seconds: float, text: str) -> None:
 def test_an_age_is_a_moment_in_the_past(text: str, ago_s: int) -> None:
     assert parse_past(text, 1e9) == 1e9 - ago_s
     assert parse_past(f" {text} ", 60) == 0
+
+
+def test_pythons_own_times_are_ages_and_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_past(timedelta(days=7), 1e9) == parse_past("7d", 1e9)
+    assert parse_past(timedelta(seconds=0.5), 1e9) == 1e9 - 0.5
+    assert parse_past(timedelta.max, 1e9) == parse_past(timedelta(9**6), 1e9) == 0
+    assert parse_past(datetime(2026, 11, 1, tzinfo=UTC), 0) == 1793491200
+    noon = datetime(2026, 11, 1, 12)  # without a zone, as users write them
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert parse_past(noon, 0) == parse_past("2026-11-01T12:00", 0) == 1793502000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    far = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12)))
+    for wrong in (timedelta(seconds=-1), None, [noon]):
+        with pytest.raises(RequestError, match=r"since .* is neither an age"):
+            parse_past(wrong, 1e9)  # type: ignore[arg-type]
+    assert parse_past(far, 1e9) < 0
+    assert parse_past(date(2026, 11, 1), 0) == parse_past("2026-11-01", 0)
 
 
 def test_a_day_begins_at_midnight_here() -> None:

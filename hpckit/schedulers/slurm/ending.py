@@ -6,6 +6,7 @@ that it does not know: scancel(1). So squeue is asked what came of it.
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from hpckit.errors import CommandError, HpckitError, NotFoundError, RequestError
 from hpckit.paths import user_name
@@ -72,28 +73,37 @@ def _left(job_id: str, before: Sequence[JobRecord]) -> list[JobRecord]:
     return [row for row in records if not is_finished(row.state)]
 
 
-def cancel_by_id(job_id: str, why: HpckitError | None) -> JobState:
+def cancel_by_id(job_id: str, why: HpckitError | None, known: Sequence[JobRecord] = ()) -> JobState:
     """Cancel a job of this user's; return the state Slurm gives it a moment later.
 
-    `why` is what stands in the way of its run, None where there is a run that is not the user's.
+    `why` is what stands in the way of its run, None where there is a run that is not the user's;
+    `known` is what `known_in_slurm` said before.
 
     Raises:
         RequestError: it is somebody else's. HpckitError: `why`, if Slurm does not know it.
         CommandError: it could not be cancelled, or nobody says whether it is.
     """
-    # Each of several jobs has time of its own, but what went before the first counts.
-    with patience(max(left_s(), own_patience_s() / 2), anew=True):
-        records = _ask(job_id, why)
-        users = {record.user for record in records}
-        if users - {user_name()}:
-            whose = ", ".join(sorted(str(user) for user in users))
-            raise RequestError(
-                f"Job {job_id} belongs to {whose}. Only its owner can cancel it with hpckit. "
-                f"If you may end any job: scancel {job_id}"
-            )
+    with _time_of_its_own():
+        records = known or _ask(job_id, why)
         if all(is_finished(row.state) for row in records):
             return records[0].state
         return cancel_in_slurm(job_id, records)
+
+
+def known_in_slurm(job_id: str, why: HpckitError | None) -> list[JobRecord]:
+    """Return what Slurm's queue says of a job that `cancel_by_id` can cancel; see there.
+
+    Raises:
+        RequestError: it is somebody else's. HpckitError: `why`, if Slurm does not know it.
+        CommandError: Slurm does not answer.
+    """
+    with _time_of_its_own():
+        return _ask(job_id, why)
+
+
+def _time_of_its_own() -> AbstractContextManager[None]:
+    """Give each of several jobs its own time; but what went before the first counts."""
+    return patience(max(left_s(), own_patience_s() / 2), anew=True)
 
 
 def _ask(job_id: str, why: HpckitError | None) -> list[JobRecord]:
@@ -103,6 +113,13 @@ def _ask(job_id: str, why: HpckitError | None) -> list[JobRecord]:
         raise why or error from error
     if not records:
         raise why or NotFoundError(f"Slurm has no job {job_id} in its queue.")
+    users = {record.user for record in records}
+    if users - {user_name()}:
+        whose = ", ".join(sorted(str(user) for user in users))
+        raise RequestError(
+            f"Job {job_id} belongs to {whose}. Only its owner can cancel it with hpckit. "
+            f"If you may end any job: scancel {job_id}"
+        )
     return records
 
 

@@ -1,0 +1,124 @@
+"""Commands that take several ids, one of which means nothing."""
+
+import json
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hpckit
+from hpckit.errors import NotFoundError
+from hpckit.runs import Run
+from tests.conftest import Answer, add_program
+from tests.unit.made import make_run
+from tests.unit.test_status import answers, squeue_row
+
+Cli = Callable[..., Answer]
+
+
+@pytest.fixture
+def two(here: Path, fake_slurm: Path) -> list[Run]:
+    """Make two runs that Slurm says are over."""
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED") + squeue_row("12", "FAILED"))
+    return [make_run(here / "runs", f"ddp-{word}", job_id=word) for word in ("11", "12")]
+
+
+def errors_in(said: Answer) -> list[str]:
+    """Return the words that a command says mean no run."""
+    lines = [line for line in said.err.splitlines() if line.startswith("hpckit: error: ")]
+    assert all("There is no run '" in line for line in lines), said.err
+    return [line.split("'")[1] for line in lines]
+
+
+def test_status_shows_the_others_and_an_error_for_each_id_that_means_nothing(
+    two: list[Run], cli: Cli
+) -> None:
+    said = cli("status", "11", "lost", "12", "gone")
+    assert said.status == 2
+    assert "11 COMPLETED" in said.out
+    assert "12 FAILED" in said.out
+    assert errors_in(said) == ["lost", "gone"]
+    # As `stats --json`: who asked for several gets a list, however many there are.
+    for words, found in ((("11", "lost"), ["11"]), (("11", "12", "lost"), ["11", "12"])):
+        said = cli("status", *words, "--json")
+        assert said.status == 2
+        assert [row["job_id"] for row in json.loads(said.out)["jobs"]] == found
+        assert errors_in(said) == ["lost"]
+    assert json.loads(cli("status", "11", "--json").out)["job_id"] == "11"
+    for json_too in ((), ("--json",)):
+        said = cli("status", "lost", "gone", *json_too)
+        assert (said.status, said.out) == (2, "")
+        assert errors_in(said) == ["lost", "gone"]
+
+
+def test_wait_refuses_at_once_an_id_that_means_nothing(
+    two: list[Run], cli: Cli, fake_slurm: Path
+) -> None:
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
+    said = cli("wait", "11", "lost")
+    assert (said.status, said.out) == (2, "")
+    assert errors_in(said) == ["lost"]
+
+
+# Jobs 11, 12 and 13 of this user's run until scancel ends them; 99 never was.
+SQUEUE = """#!/bin/bash
+for word; do case $word in --format=*) row=${word#*=} ;; --jobs=*) ids=${word#*=} ;; esac; done
+[[ ,$ids, != *,99,* ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+for cell in %u=USER %a=lab %P=gpu %q=normal %T=RUNNING %M=1:00 %l=2:00 %V=1 %S=1 %e=2 %N=c1 \\
+    %r=None %j=x; do row=${row//${cell%%=*}/${cell#*=}}; done
+for id in ${ids//,/ }; do
+    [[ $id == 1[123] ]] && ! grep -qx "$id" "$FAKE_SLURM_DIR/cancelled" || continue
+    line=${row//%i/$id}; printf '%s\\n' "${line//%A/$id}"
+done
+"""
+SCANCEL = '#!/bin/bash\nprintf "%s\\n" "$@" >>"$FAKE_SLURM_DIR/cancelled"\n'
+
+
+@pytest.fixture
+def cancelled(two: list[Run], fake_slurm: Path, here: Path) -> Callable[[], list[str]]:
+    """Return what says which jobs scancel was asked to end."""
+    me = pwd.getpwuid(os.getuid()).pw_name
+    (fake_slurm / "cancelled").touch()
+    add_program(here.parent / "bin" / "squeue", SQUEUE.replace("USER", me))
+    add_program(here.parent / "bin" / "scancel", SCANCEL)
+    return lambda: (fake_slurm / "cancelled").read_text().split()
+
+
+@pytest.mark.parametrize("wrong", ["gone", "99", "11_7"])
+@pytest.mark.parametrize("last", [True, False])
+def test_cancel_ends_nothing_where_an_id_means_nothing(
+    cli: Cli, cancelled: Callable[[], list[str]], wrong: str, last: bool
+) -> None:
+    words = ["13", "11", wrong] if last else [wrong, "11", "13"]
+    said = cli("cancel", *words)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("hpckit: error: Nothing was cancelled. There is no run ")
+    assert repr(wrong) in said.err
+    assert cancelled() == []
+    assert "Nothing was cancelled" not in cli("cancel", wrong).err
+
+
+def test_cancel_in_python_ends_nothing_where_an_id_means_nothing(
+    two: list[Run], cancelled: Callable[[], list[str]]
+) -> None:
+    run = hpckit.find("11")
+    with pytest.raises(NotFoundError, match=r"^Nothing was cancelled\. .*'gone'"):
+        hpckit.cancel([run, "gone"])
+    assert cancelled() == []
+    assert hpckit.cancel([run, "12"]) == [run, hpckit.find("12")]
+    assert cancelled() == ["11", "12"]
+
+
+def test_cancel_ends_the_others_where_slurm_refuses_one(
+    here: Path, cli: Cli, cancelled: Callable[[], list[str]]
+) -> None:
+    refuse = '#!/bin/bash\n[[ $* != *13* ]] || { echo "scancel: error: denied" >&2; exit 1; }\n'
+    add_program(here.parent / "bin" / "scancel", refuse + SCANCEL)
+    said = cli("cancel", "13", "11", "12")
+    assert said.status == 3
+    assert "hpckit: error: Slurm has job 13, and it could not be cancelled" in said.err
+    assert "Nothing was cancelled" not in said.err
+    assert cancelled() == ["11", "12"]
+    assert "11 CANCELLED" in said.out
