@@ -3,6 +3,7 @@
 Of counters that only grow the ends of each block of samples are kept, if nothing broke them.
 """
 
+import functools
 import gc
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -79,12 +80,13 @@ class _Wanted:
     figures: bool
 
 
+@functools.cache
 def _keep_memory() -> None:
     """Let glibc keep the memory of one block of samples for the next one, and not return it.
 
     Once a piece of this size was freed, smaller ones come from its heap, which is kept up to twice
     the size (mallopt(3), M_MMAP_THRESHOLD): a fifth of a day's page faults are saved. The piece is
-    never written to, so it takes no memory.
+    never written to, so it takes no memory; a second one would come from the heap, and be cleared.
     """
     bytes(_KEPT_BYTES)
 
