@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, compress, pairwise
-from operator import itemgetter, mul, sub
+from operator import itemgetter, mul, or_, sub
 from typing import NamedTuple
 
 from hpckit.frozen import frozen
@@ -83,6 +83,19 @@ class Clock:
         if self.times is not None:
             return self.times[:1] + self.times  # the first sample stands for no time
         return array("q", accumulate(self.weights, initial=0))
+
+    @functools.cached_property
+    def _known_us(self) -> dict[bytes, list[int]]:
+        return {}
+
+    def known_us(self, known: bytes) -> list[int]:
+        """Return the time of each bin in which values are known: metrics are missed together."""
+        if known not in self._known_us:
+            self._known_us[known] = [
+                sum(compress(self.weights[first:last], known[first:last]))
+                for _, first, last, _, _ in self.bins
+            ]
+        return self._known_us[known]
 
 
 def bin_width_s(elapsed_s: float, most: int = _MOST_BINS) -> int:
@@ -178,7 +191,8 @@ def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> S
 def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     """Return per bin the time in which a column is known, and the integral of it over that time."""
     if column.known is not None:
-        return [_weigh(clock, column, part) for part in clock.bins]
+        known_us = clock.known_us(column.known)
+        return [_weigh(clock, column, *of) for of in zip(clock.bins, known_us, strict=True)]
     amounts, scale = _sums(column.values, clock.bins), column.scale
     found = [
         (time, amount * scale * time / (last - first))
@@ -186,7 +200,7 @@ def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     ]
     for at, part in enumerate(clock.bins):
         if not part.even:
-            found[at] = _weigh(clock, column, part)
+            found[at] = _weigh(clock, column, part, part.weight_us)
     return found
 
 
@@ -196,17 +210,11 @@ def _sums(values: "array[int]", bins: Sequence[Bin]) -> list[int]:
     return [add(values[first:last]) for _, first, last, _, _ in bins]
 
 
-def _weigh(clock: Clock, column: Column, part: Bin) -> tuple[int, float]:
-    known = column.known
-    values = column.values[part.first : part.last]
-    if part.even and known is None:
-        return part.weight_us, add_all(values) * column.scale * part.weight_us / len(values)
-    weights = clock.weights[part.first : part.last]
-    whole, weight = sum(map(mul, values, weights)), part.weight_us
-    if known is not None:  # the unknown ones are all the same number
-        weight = sum(compress(weights, known[part.first : part.last]))
-        whole -= column.missing * (part.weight_us - weight)
-    return weight, float(whole * column.scale)
+def _weigh(clock: Clock, column: Column, part: Bin, known_us: int) -> tuple[int, float]:
+    values, weights = (all_of[part.first : part.last] for all_of in (column.values, clock.weights))
+    # The unknown ones are all the same number.
+    whole = sum(map(mul, values, weights)) - column.missing * (part.weight_us - known_us)
+    return known_us, float(whole * column.scale)
 
 
 def median(values: Iterable[float]) -> float:
@@ -281,12 +289,14 @@ def known_flags(columns: Sequence[Column], count: int) -> bytes | None:
     """Return 1 where any of some columns is known; None if that is so everywhere."""
     if not columns:
         return bytes(count)
-    found = 0
+    found: set[bytes] = set()
     for column in columns:
         if column.known is None:
             return None
-        found |= _number(column.known)
-    return found.to_bytes(count, "big")
+        found.add(column.known)
+    if len(found) == 1:  # a GPU is mostly missed as a whole
+        return found.pop()
+    return functools.reduce(or_, map(_number, found)).to_bytes(count, "big")
 
 
 def each_known(column: Column) -> bytes:
