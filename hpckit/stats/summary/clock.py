@@ -190,31 +190,21 @@ def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> S
 
 def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     """Return per bin the time in which a column is known, and the integral of it over that time."""
-    if column.known is not None:
-        known_us = clock.known_us(column.known)
-        return [_weigh(clock, column, *of) for of in zip(clock.bins, known_us, strict=True)]
-    amounts, scale = _sums(column.values, clock.bins), column.scale
-    found = [
-        (time, amount * scale * time / (last - first))
-        for amount, (_, first, last, time, _) in zip(amounts, clock.bins, strict=True)
-    ]
-    for at, part in enumerate(clock.bins):
-        if not part.even:
-            found[at] = _weigh(clock, column, part, part.weight_us)
+    values, scale = column.values, column.scale
+    known_us = None if column.known is None else clock.known_us(column.known)
+    add = add_all if len(values) > _WIDE * len(clock.bins) else sum
+    found = []
+    for at, (_, first, last, time, even) in enumerate(clock.bins):
+        some = values[first:last]
+        if even and known_us is None:
+            found.append((time, add(some) * scale * time / (last - first)))
+            continue
+        amount, known = sum(map(mul, some, clock.weights[first:last])), time
+        if known_us is not None:  # the unknown ones are all the same number
+            known = known_us[at]
+            amount -= column.missing * (time - known)
+        found.append((known, float(amount * scale)))
     return found
-
-
-def _sums(values: "array[int]", bins: Sequence[Bin]) -> list[int]:
-    """Return the sum of each bin's values."""
-    add = add_all if len(values) > _WIDE * len(bins) else sum
-    return [add(values[first:last]) for _, first, last, _, _ in bins]
-
-
-def _weigh(clock: Clock, column: Column, part: Bin, known_us: int) -> tuple[int, float]:
-    values, weights = (all_of[part.first : part.last] for all_of in (column.values, clock.weights))
-    # The unknown ones are all the same number.
-    whole = sum(map(mul, values, weights)) - column.missing * (part.weight_us - known_us)
-    return known_us, float(whole * column.scale)
 
 
 def median(values: Iterable[float]) -> float:
@@ -239,8 +229,8 @@ def below(values: "array[int]", threshold: int) -> bytes:
     As two tables over bytes and two operations on long integers; an unknown value, all bits set,
     is never below.
     """
-    if not values:
-        return b""
+    if len(values) < _WIDE:
+        return bytes(map(threshold.__gt__, values))
     raw = values.tobytes()
     low, high = (raw[0::2], raw[1::2]) if sys.byteorder == "little" else (raw[1::2], raw[0::2])
     top, rest = divmod(threshold, 256)

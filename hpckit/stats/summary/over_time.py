@@ -3,9 +3,8 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from hpckit.frozen import frozen
 from hpckit.stats.metric import Metric, Over
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
@@ -37,8 +36,10 @@ def highest(column: Column | None) -> int | None:
         return least * column.scale
     if known is not None:
         values = array(values.typecode, compress(values, known))
+    if len(values) < _EACH:
+        return max(values) * column.scale if values else None
     parts = (values[at : at + _PART] for at in range(0, len(values), _PART))
-    return max((_highest(part) for part in parts), default=-1) * column.scale if values else None
+    return max(map(_highest, parts)) * column.scale
 
 
 def _highest(part: "array[int]") -> int:
@@ -73,8 +74,7 @@ def scaled(value: int | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-@frozen(kw_only=True)
-class Series:
+class Series(NamedTuple):
     """One metric of a GPU or node in one file."""
 
     columns: Columns
