@@ -21,6 +21,15 @@ from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.coverage import Interval
 
+if sys.version_info >= (3, 12):
+    from math import sumprod  # of integers exact, in half the time
+else:
+
+    def sumprod(one: Iterable[int], other: Iterable[int], /) -> int:
+        """Return the sum of products."""
+        return sum(map(mul, one, other))
+
+
 # A sample stands for the time since the one before, but not for a hole: at most three periods, and
 # never less than 15 s, which a busy node may make of a second.
 _PERIODS, _AT_LEAST_US = 3, 15_000_000
@@ -199,7 +208,7 @@ def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
         if even and known_us is None:
             found.append((time, add(some) * scale * time / (last - first)))
             continue
-        amount, known = sum(map(mul, some, clock.weights[first:last])), time
+        amount, known = sumprod(some, clock.weights[first:last]), time
         if known_us is not None:  # the unknown ones are all the same number
             known = known_us[at]
             amount -= column.missing * (time - known)
