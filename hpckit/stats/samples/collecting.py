@@ -3,12 +3,12 @@
 Of counters that only grow the ends of each block of samples are kept, if nothing broke them.
 """
 
+import functools
 import gc
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from operator import methodcaller
 from pathlib import Path
 
 from hpckit.beside import beside
@@ -79,12 +79,13 @@ class _Wanted:
     figures: bool
 
 
+@functools.cache
 def _keep_memory() -> None:
     """Let glibc keep the memory of one block of samples for the next one, and not return it.
 
     Once a piece of this size was freed, smaller ones come from its heap, which is kept up to twice
     the size (mallopt(3), M_MMAP_THRESHOLD): a fifth of a day's page faults are saved. The piece is
-    never written to, so it takes no memory.
+    never written to, so it takes no memory; a second one would come from the heap, and be cleared.
     """
     bytes(_KEPT_BYTES)
 
@@ -256,12 +257,12 @@ def _ends(block: SampleBlock) -> SampleBlock:
     So what a counter grew by does not depend on where a block ends.
     """
     edges = dict.fromkeys((0, len(block) - 1))  # a single sample is no growth
-    ends, picked = block.only(edges), set(edges)
-    counters = [methodcaller("node", name) for name in _NODE_COUNTERS]
-    counters += [methodcaller("gpu", at, _ENERGY) for at in range(block.layout.gpus)]
-    for column in counters:
-        known = column(ends)
-        if known and known.missing in known.values and (flags := column(block).known):
+    ends, picked, layout = block.only(edges), set(edges), block.layout
+    counters = [(layout.node.get(name), 0) for name in _NODE_COUNTERS]
+    counters += [(layout.gpu.get(_ENERGY), layout.start(at)) for at in range(layout.gpus)]
+    for place, start in counters:
+        if place and place.missing in ends.values(place, start):
+            flags = column_of(place, block.values(place, start)).known or b""
             picked |= {flags.find(1), flags.rfind(1)} - {-1}
     return ends if picked == edges.keys() else block.only(sorted(picked))
 

@@ -9,7 +9,7 @@ import functools
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Annotated, Any, get_type_hints
 
 from hpckit.files import DamagedFileError, parse_json
@@ -134,12 +134,11 @@ def decode_header(text: bytes) -> tuple[Header, Layout] | None:
             return None
         said = document.pop("layout")
         gpus = _table(json.dumps(document.pop("gpus", [])))
-        header = replace(rebuild(Header, document, newer=True), gpus=gpus)
+        header = rebuild(Header, document, newer=True, checked={"gpus": gpus})
         layout = _layout(said, len(gpus))
     except (DamagedFileError, KeyError):
         return None  # written by a version with another way of packing
-    usable = layout.bytes > 0 and layout.bytes % ALIGNMENT == 0 and "mono_us" in layout.node
-    return (header, layout) if usable and layout.fits() else None
+    return (header, layout) if layout else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -151,17 +150,20 @@ def _table(text: str) -> tuple[GpuInfo, ...]:
     return gpus
 
 
-def _layout(said: object, gpus: int) -> Layout:
+def _layout(said: object, gpus: int) -> Layout | None:
+    """Read where the samples' numbers are; None if no array can be made of them."""
     if said == _own_places(gpus):
         return own_layout(gpus)
     places = rebuild(_PackedFields, said, newer=True)
-    return Layout(
+    layout = Layout(
         node=places.node,
         gpu=places.gpu,
         node_bytes=places.node_bytes,
         gpu_bytes=places.gpu_bytes,
         gpus=gpus,
     )
+    usable = layout.bytes > 0 and layout.bytes % ALIGNMENT == 0 and "mono_us" in layout.node
+    return layout if usable and layout.fits() else None
 
 
 def _document(record: Record) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 
 from hpckit.files import open_regular
@@ -173,25 +173,23 @@ def _in_rows(whole: bytes, length: int) -> tuple[list[bytes], list[bytes]] | Non
     a checksum is wrong, which it is of whatever is no sample: it begins with the prefix's.
     """
     step, at = length + 1, 0
-    texts: list[bytes] = []
-    sums: list[bytes] = []
+    pairs: list[bytes] = []  # a text and its sum in turns
     others: list[bytes] = []
-    keep_text, keep_sum, view = texts.append, sums.append, memoryview(whole)
+    view = memoryview(whole)
     while at < len(whole):
         if whole.startswith(SAMPLE_PREFIX, at):
             ends = whole[at + length : at + step * _ROWS : step]
             stop = at + step * (len(ends) - len(ends.lstrip(b"\n")))
             if stop == at:
                 return None
-            for text, digits in _row(length).iter_unpack(view[at:stop]):
-                keep_text(text)
-                keep_sum(digits)
+            pairs += chain.from_iterable(_row(length).iter_unpack(view[at:stop]))
         else:
             stop = whole.index(b"\n", at) + 1
             if stop > at + 1:
                 others.append(whole[at : stop - 1])
         at = stop
-    return (texts, others) if _are_sound(texts, sums) else None
+    texts = pairs[::2]
+    return (texts, others) if _are_sound(texts, pairs[1::2]) else None
 
 
 @functools.cache

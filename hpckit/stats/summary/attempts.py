@@ -16,8 +16,9 @@ Item = TypeVar("Item")
 # By how much a start and an end in whole seconds differ from the time between, if it is over; and
 # for how long accounting takes to answer.
 _ROUNDING_S = {True: 1.0, False: 30.0}
-# So many readings of GPUs are added up by two processes: of a day at 1 s, by 8 GPUs.
-_MANY = 500_000
+# So many readings of GPUs are added up by two processes: of a day at 1 s, by 8 GPUs. A file takes
+# as long as so many more.
+_MANY, _OF_A_FILE = 500_000, 500
 # Slurm rounds the end down to a second.
 _END_S = 1.0
 
@@ -137,7 +138,7 @@ def _tally_gpus(files: Sequence[tuple[Columns, Clock]], span: Span) -> tuple[Gpu
             tally_gpu(group, span.restart, held_us, end_us, suspended=suspended) for group in some
         ]
 
-    if len(gpus) < 2 or sum(len(part.columns) for part in parts) < _MANY:
+    if len(gpus) < 2 or sum(len(part.columns) + _OF_A_FILE for part in parts) < _MANY:
         return tuple(tally(gpus))
     # Neighbours mostly do the same, so each process has every second one.
     with beside(lambda: tally(gpus[1::2])) as others:

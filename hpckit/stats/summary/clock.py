@@ -13,13 +13,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, compress, pairwise
-from operator import itemgetter, mul, sub
+from operator import itemgetter, mul, or_, sub
 from typing import NamedTuple
 
 from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.coverage import Interval
+
+if sys.version_info >= (3, 12):
+    from math import sumprod  # of integers exact, in half the time
+else:
+
+    def sumprod(one: Iterable[int], other: Iterable[int], /) -> int:
+        """Return the sum of products."""
+        return sum(map(mul, one, other))
+
 
 # A sample stands for the time since the one before, but not for a hole: at most three periods, and
 # never less than 15 s, which a busy node may make of a second.
@@ -83,6 +92,19 @@ class Clock:
         if self.times is not None:
             return self.times[:1] + self.times  # the first sample stands for no time
         return array("q", accumulate(self.weights, initial=0))
+
+    @functools.cached_property
+    def _known_us(self) -> dict[bytes, list[int]]:
+        return {}
+
+    def known_us(self, known: bytes) -> list[int]:
+        """Return the time of each bin in which values are known: metrics are missed together."""
+        if known not in self._known_us:
+            self._known_us[known] = [
+                sum(compress(self.weights[first:last], known[first:last]))
+                for _, first, last, _, _ in self.bins
+            ]
+        return self._known_us[known]
 
 
 def bin_width_s(elapsed_s: float, most: int = _MOST_BINS) -> int:
@@ -177,36 +199,21 @@ def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> S
 
 def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     """Return per bin the time in which a column is known, and the integral of it over that time."""
-    if column.known is not None:
-        return [_weigh(clock, column, part) for part in clock.bins]
-    amounts, scale = _sums(column.values, clock.bins), column.scale
-    found = [
-        (time, amount * scale * time / (last - first))
-        for amount, (_, first, last, time, _) in zip(amounts, clock.bins, strict=True)
-    ]
-    for at, part in enumerate(clock.bins):
-        if not part.even:
-            found[at] = _weigh(clock, column, part)
+    values, scale = column.values, column.scale
+    known_us = None if column.known is None else clock.known_us(column.known)
+    add = add_all if len(values) > _WIDE * len(clock.bins) else sum
+    found = []
+    for at, (_, first, last, time, even) in enumerate(clock.bins):
+        some = values[first:last]
+        if even and known_us is None:
+            found.append((time, add(some) * scale * time / (last - first)))
+            continue
+        amount, known = sumprod(some, clock.weights[first:last]), time
+        if known_us is not None:  # the unknown ones are all the same number
+            known = known_us[at]
+            amount -= column.missing * (time - known)
+        found.append((known, float(amount * scale)))
     return found
-
-
-def _sums(values: "array[int]", bins: Sequence[Bin]) -> list[int]:
-    """Return the sum of each bin's values."""
-    add = add_all if len(values) > _WIDE * len(bins) else sum
-    return [add(values[first:last]) for _, first, last, _, _ in bins]
-
-
-def _weigh(clock: Clock, column: Column, part: Bin) -> tuple[int, float]:
-    known = column.known
-    values = column.values[part.first : part.last]
-    if part.even and known is None:
-        return part.weight_us, add_all(values) * column.scale * part.weight_us / len(values)
-    weights = clock.weights[part.first : part.last]
-    whole, weight = sum(map(mul, values, weights)), part.weight_us
-    if known is not None:  # the unknown ones are all the same number
-        weight = sum(compress(weights, known[part.first : part.last]))
-        whole -= column.missing * (part.weight_us - weight)
-    return weight, float(whole * column.scale)
 
 
 def median(values: Iterable[float]) -> float:
@@ -231,8 +238,8 @@ def below(values: "array[int]", threshold: int) -> bytes:
     As two tables over bytes and two operations on long integers; an unknown value, all bits set,
     is never below.
     """
-    if not values:
-        return b""
+    if len(values) < _WIDE:
+        return bytes(map(threshold.__gt__, values))
     raw = values.tobytes()
     low, high = (raw[0::2], raw[1::2]) if sys.byteorder == "little" else (raw[1::2], raw[0::2])
     top, rest = divmod(threshold, 256)
@@ -281,12 +288,14 @@ def known_flags(columns: Sequence[Column], count: int) -> bytes | None:
     """Return 1 where any of some columns is known; None if that is so everywhere."""
     if not columns:
         return bytes(count)
-    found = 0
+    found: set[bytes] = set()
     for column in columns:
         if column.known is None:
             return None
-        found |= _number(column.known)
-    return found.to_bytes(count, "big")
+        found.add(column.known)
+    if len(found) == 1:  # a GPU is mostly missed as a whole
+        return found.pop()
+    return functools.reduce(or_, map(_number, found)).to_bytes(count, "big")
 
 
 def each_known(column: Column) -> bytes:

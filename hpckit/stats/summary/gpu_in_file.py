@@ -21,7 +21,7 @@ from hpckit.stats.summary.clock import (
     weigh,
     weighted,
 )
-from hpckit.stats.summary.coverage import Interval
+from hpckit.stats.summary.coverage import Interval, union
 from hpckit.stats.summary.figures import Stalls
 from hpckit.stats.summary.over_time import Sum
 from hpckit.stats.summary.troubles import find_stalls
@@ -64,15 +64,15 @@ class GpuInFile:
         ]
 
     def read(self, name: str | None = None) -> list[Interval]:
-        """Return the time in which anything of the GPU, or one column, was read."""
+        """Return the time in which anything of the GPU, or one column, was read, as `union`."""
         known = self.columns.gpus[self.position]
         columns = [column for key, column in known.items() if name in (None, key)]
         if not columns and name is None:
             times = [time for time, _ in self.energies()]
-            return [(times[0], times[-1])] if times else []
+            return union([[(times[0], times[-1])]]) if times else []
         flags = known_flags(columns, len(self.columns))
         if flags not in self.times:
-            self.times[flags] = read_time(self.clock, self.columns.times, flags)
+            self.times[flags] = union([read_time(self.clock, self.columns.times, flags)])
         return self.times[flags]
 
 

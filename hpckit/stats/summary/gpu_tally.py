@@ -89,7 +89,7 @@ def tally_gpu(
     The oldest file comes first. `suspended`: for a while in between it did not hold it.
     """
     times = [part.read() for part in parts]
-    read = union(times)
+    read = _together(times)
     files = [(part.columns, part.clock) for part in parts]
     parts = list(_shared_out(parts, times))
     uses = [use_in_file(part) for part in parts]
@@ -114,7 +114,7 @@ def tally_gpu(
         idle_us=add_known(use.idle_us for use in uses),
         peak_permille=most(highest(part.column("utilization_permille")) for part in parts),
         memory_peak=most(highest(part.column("memory_bytes")) for part in parts),
-        memory_us=length(union(part.read("memory_bytes") for part in parts)),
+        memory_us=length(_together([part.read("memory_bytes") for part in parts])),
         energy_mj=energy_mj,
         energy_us=energy_us,
         held_idle_us=add_known(use.held_idle_us for use in uses),
@@ -135,12 +135,17 @@ def tally_gpu(
     )
 
 
+def _together(times: Sequence[list[Interval]]) -> list[Interval]:
+    """Return the union of what `GpuInFile.read` returned; of one file it is one."""
+    return times[0] if len(times) == 1 else union(times)
+
+
 def _shared_out(
     parts: Sequence[GpuInFile], times: Sequence[list[Interval]]
 ) -> "Sequence[GpuInFile]":
     """Let each moment count in the oldest file that was reading then."""
     found = [parts[0]]
-    taken = union([times[0]]) if len(parts) > 1 else []
+    taken = [*times[0]] if len(parts) > 1 else []
     for part, own in zip(parts[1:], times[1:], strict=True):
         clock = without(part.clock, part.columns.times, taken)
         found.append(part if clock is part.clock else replace(part, clock=clock, times={}))

@@ -3,13 +3,12 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from hpckit.frozen import frozen
 from hpckit.stats.metric import Metric, Over
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.summary.clock import Clock, below, minus, total, weighted
+from hpckit.stats.summary.clock import Clock, below, each_known, minus, total, weighted
 from hpckit.stats.summary.coverage import Interval, enough_of, length, union
 from hpckit.stats.summary.figures import GpuUse, NodeUse
 
@@ -23,18 +22,24 @@ def highest(column: Column | None) -> int | None:
     """Return the highest known value."""
     if column is None:
         return None
-    values = column.values
-    if column.known is not None:
-        values = array(values.typecode, compress(values, column.known))
+    values, known = column.values, column.known
+    if known is not None and 1 not in known:
+        return None
     if values.typecode == "H" and len(values) > _PART:
         # What exceeds the highest of some is found as flags, five times faster than by `max`.
-        least = max(values[::_EACH])
+        some = values[::_EACH] if known is None else compress(values[::_EACH], known[::_EACH])
+        least = max(some, default=0)
         others = below(values, least + 1)
         if 0 in others:
-            least = max(compress(values, minus(b"\1" * len(values), others)))
+            higher = minus(each_known(column), others)
+            least = max(compress(values, higher), default=least)
         return least * column.scale
+    if known is not None:
+        values = array(values.typecode, compress(values, known))
+    if len(values) < _EACH:
+        return max(values) * column.scale if values else None
     parts = (values[at : at + _PART] for at in range(0, len(values), _PART))
-    return max((_highest(part) for part in parts), default=-1) * column.scale if values else None
+    return max(map(_highest, parts)) * column.scale
 
 
 def _highest(part: "array[int]") -> int:
@@ -69,8 +74,7 @@ def scaled(value: int | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-@frozen(kw_only=True)
-class Series:
+class Series(NamedTuple):
     """One metric of a GPU or node in one file."""
 
     columns: Columns

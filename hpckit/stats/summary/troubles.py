@@ -28,6 +28,8 @@ _ENOUGH = 4096
 def find_stalls(columns: Columns, clock: Clock, utilization: Column) -> Stalls | None:
     """Return the pauses of one GPU between its first and its last use, if there are many."""
     values = utilization.values
+    if len(values) < 2 * _LEAST_COUNT:
+        return None
     usual = _usual(values, utilization.missing)
     if usual is None or usual < _LEAST_BUSY:
         return None
