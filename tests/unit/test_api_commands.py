@@ -241,8 +241,14 @@ def test_a_folder_is_trusted_and_no_longer(here: Path) -> None:
         hpckit.trust_folder("nowhere")
 
 
-@pytest.mark.long
-def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
+@pytest.fixture
+def unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for jobs that the fake Slurm never ends."""
+    monkeypatch.setattr("hpckit.submission.waiting._SETTLING_S", 0)
+
+
+@pytest.mark.usefixtures("fake_slurm", "unsettled")
+def test_runs_and_ids_are_cancelled(here: Path) -> None:
     (here / "train.py").touch()
     for ids in ([], [hpckit.submit("serial", "train.py", gpus=0)]):
         run = hpckit.submit("serial", "train.py", gpus=0)
@@ -253,7 +259,8 @@ def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
     assert hpckit.cancel([]) == []
 
 
-def test_a_job_is_cancelled_whose_folder_cannot_be_written(here: Path, fake_slurm: Path) -> None:
+@pytest.mark.usefixtures("fake_slurm", "unsettled")
+def test_a_job_is_cancelled_whose_folder_cannot_be_written(here: Path) -> None:
     (here / "train.py").touch()
     run = hpckit.submit("serial", "train.py", gpus=0)
     (run.dir / ".cancel").symlink_to("nowhere")  # no link is followed: as on a full disk
