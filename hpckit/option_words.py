@@ -273,13 +273,22 @@ def array_values(text: str) -> tuple[str, list[str]]:
     Raises:
         RequestError: there is no key, or a value is empty.
     """
-    if found := re.fullmatch(_NUMBERS, text):
-        raise RequestError(f"--array {text!r} gives its values no name. {_named(found)}")
-    key, values = split_setting(text, "--array", "key=a,b,c")
+    key, values = split_array(text)
     words = [word.replace("\\,", ",") for word in re.split(r"(?<!\\),", values)]
     if "" in words:
         raise RequestError(f"--array {text!r} has an empty value.")
     return key, words
+
+
+def split_array(text: str) -> tuple[str, str]:
+    """Split `KEY=A,B,C` into key and values.
+
+    Raises:
+        RequestError: there is no key, as where it is written as sbatch takes it.
+    """
+    if found := re.fullmatch(_NUMBERS, text):
+        raise RequestError(f"--array {text!r} gives its values no name. {_named(found)}")
+    return split_setting(text, "--array", "key=a,b,c")
 
 
 def _named(found: re.Match[str]) -> str:

@@ -18,7 +18,6 @@ from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.option_words import (
     WORD,
-    array_values,
     read_array,
     read_gpus,
     read_retry,
@@ -26,6 +25,7 @@ from hpckit.option_words import (
     read_sbatch_texts,
     read_settings,
     read_texts,
+    split_array,
     split_setting,
 )
 from hpckit.text import format_minutes, parse_minutes
@@ -248,7 +248,7 @@ class JobSpec:
         for text in self.settings:
             split_setting(text, "--set")
         for text in self.array:
-            array_values(text)
+            split_array(text)
         for text in self.sbatch:
             read_sbatch(text)
 
