@@ -235,10 +235,12 @@ def _too_many(error: Exception, message: str, command: str, typed: tuple[str, ..
     if command == "submit":
         own = [word for word in typed if word in extra.split()]
         line = shlex.join(map(_cut, [*(word for word in typed if word not in own), "--", *own]))
+        # Unless a word stands there twice, say as an option's value, or has spaces.
+        line = f": hpckit {line}" if " ".join(own) == extra else "."
         return (
             f"submit takes a NAME and a PROGRAM, and there is more: {extra}. Put quotes round a "
             "path with spaces, commas between values of --array; your program's own arguments go "
-            f"last, after `--`: hpckit {line}"
+            f"last, after `--`{line}"
         )
     if command == "sample":
         return f"Write the command after `--`: hpckit sample -- {extra}"

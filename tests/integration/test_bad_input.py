@@ -156,6 +156,8 @@ NAMES = [
     case("a shell script alone", "submit job.sh", "'job.sh'", "hpckit submit serial job.sh"),
     case("arguments without --", "submit serial python fit.py 3 --gpus 0", ": fit.py 3.",
          "hpckit submit serial python --gpus 0 -- fit.py 3"),
+    case("arguments without -- that an option has, too", "submit serial python 3 --cpus-per-task 3",
+         "there is more: 3.", "your program's own arguments go last, after `--`."),
     case("after which job", "submit ddp --after singleton", "'singleton' names no job"),
     case("sbatch's begin", "submit ddp --begin=now+1hour", "--begin.", "--sbatch begin=now+1hour."),
     case("sbatch's short word", "submit ddp -w c1", "option -w.", "--sbatch nodelist=c1."),
