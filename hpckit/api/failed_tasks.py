@@ -1,9 +1,8 @@
 """The failed tasks of an array, and the request that submits them again as an array of these."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hpckit.api.run import Run, handle
@@ -15,7 +14,6 @@ from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec
 from hpckit.submission.after import read_after
 from hpckit.submission.resubmitted import last_try, one_at_a_time
-from hpckit.submission.retry import TASK_NUMBER, reads_task_number
 from hpckit.submission.status import RunStatus
 from hpckit.text import counted, listed, settings_text
 
@@ -211,21 +209,6 @@ def _point(lists: Sequence[Sequence[str]], number: int, spec: JobSpec) -> tuple[
     if not known or (rest and not spec.zip):
         raise RequestError(f"The recorded request has no task {number}: is its record damaged?")
     return tuple(values[place] for place, values in zip(places, lists, strict=True))
-
-
-def renumbered(program: Path | None, numbers: Sequence[int], *, alone: bool) -> Iterator[str]:
-    """Say that a program asks Slurm for its task's number, where tasks will not have theirs.
-
-    `numbers` are those of tasks that become an array, or `alone` that of one that becomes a job.
-    """
-    same = list(numbers) == [*range(len(numbers))] and not alone
-    if program and not same and reads_task_number(program):
-        new = "a job of one task does not have" if alone else f"is 0 where it was {numbers[0]}"
-        more = ", and so on" if len(numbers) > 1 else ""
-        yield (
-            f"task numbers: {program.name} reads {TASK_NUMBER}, which {new}{more}. "
-            "HPCKIT_ARRAY_INDEX stays what it was: read that"
-        )
 
 
 def refuse_beside_failed(spec: JobSpec, changes: Mapping[str, Any], unset: Sequence[str]) -> None:

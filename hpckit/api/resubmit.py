@@ -21,13 +21,14 @@ from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.run_record import refuse_session
+from hpckit.run_record import ResubmitOf, refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
 from hpckit.submission.resubmitted import first_numbers, replaced_by, resubmitted_as
+from hpckit.submission.retry import renumbered
 from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def asked_again(
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
+    numbers = _numbers(old, alone=alone, failed=failed)
     if len(again) == 1 and (last := next(resubmitted_as(old), None)) and not failed:
         tell(f"job {old.job_id} was submitted again before, as job {last.job_id}")
     # A colleague's runs folder is no place for one's own.
@@ -119,19 +121,31 @@ def asked_again(
             if sizes:
                 spec = with_changes(spec, sizes)
                 submission = ready(spec, root)
-        if len(again) == len(submission.job.tasks):  # a damaged record may count others
-            submission = replace(submission, again=again, numbers=first_numbers(old, again, tell))
+        submission = _in_place(submission, old, again, numbers, tell)
         rendered = submission.rendered
-    told = _told(rows, alone=alone, failed=failed)
-    differs = _differs(old, before, submission, told, same_code)
+    differs = _differs(old, before, submission, _told(rows, alone=alone, failed=failed), same_code)
+    differs += renumbered(submission.job.program.file, numbers, alone=not failed)
     return Again(
         submission=submission,
         what=_what(old, alone=alone, failed=failed),
-        differences=(*differs, *_renumbered(old, submission, alone=alone, failed=failed)),
+        differences=tuple(differs),
         whose="" if old.mine else _whose(old, rendered),
         right_size=rows,
         sized_by=jobs,
     )
+
+
+def _in_place(
+    submission: Submission,
+    run: RunFolder,
+    again: tuple[ResubmitOf, ...],
+    numbers: tuple[int, ...],
+    tell: Callable[[str], None],
+) -> Submission:
+    """Return a submission that says which runs its own take the place of, and their numbers."""
+    if len(again) != len(submission.job.tasks):  # a damaged record may count others
+        return submission
+    return replace(submission, again=again, numbers=first_numbers(run, again, numbers, tell))
 
 
 def _changed_spec(
@@ -187,15 +201,11 @@ def _sources(run: RunFolder) -> tuple[Source, ...]:
     return (Source(root / str(source), root),) if source else ()
 
 
-def _renumbered(
-    run: RunFolder, submission: Submission, *, alone: bool, failed: Sequence[int]
-) -> Iterator[str]:
-    """Say that the program asks for its task's number, where tasks will not have theirs."""
-    if alone or failed:
-        from hpckit.api.failed_tasks import renumbered  # noqa: PLC0415  # seldom
-
-        numbers = failed or (run.task,)
-        yield from renumbered(submission.job.program.file, numbers, alone=not failed)
+def _numbers(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> tuple[int, ...]:
+    """Return which tasks of an array are submitted again; () for all of them, or for no array."""
+    if alone and run.array_job_id is not None:
+        return (run.task,)
+    return tuple(failed)
 
 
 def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:

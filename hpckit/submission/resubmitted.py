@@ -63,18 +63,18 @@ def replaced_by(run: Run, *, alone: bool, failed: Sequence[int]) -> tuple[Resubm
 
 
 def first_numbers(
-    run: Run, again: Sequence[ResubmitOf], tell: Callable[[str], None]
+    run: Run, again: Sequence[ResubmitOf], numbers: tuple[int, ...], tell: Callable[[str], None]
 ) -> tuple[int, ...]:
     """Return what numbers tasks had in the array that was asked for first; () for other jobs.
 
     Args:
         run: any of those that are submitted again.
         again: all of them, as `replaced_by` gives them.
+        numbers: those of tasks of `run`'s array; () for all of them, or of a job that is none.
         tell: gets a line if it is not known.
     """
     if "task_number" not in run.record:
-        numbers = tuple(int(row["of"].rpartition("_")[2]) for row in again if run.array_job_id)
-        return numbers if numbers != tuple(range(run.record["plan"].get("array_size") or 0)) else ()
+        return numbers
     try:
         runs = [run if row["of"] == run.run_id else read_run(Path(row["dir"])) for row in again]
         return tuple(one.record["task_number"] for one in runs)

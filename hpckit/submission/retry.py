@@ -138,6 +138,22 @@ def reads_task_number(program: Path) -> bool:
         return False  # the submission says what is wrong with its program
 
 
+def renumbered(program: Path | None, numbers: Sequence[int], *, alone: bool) -> Iterator[str]:
+    """Say that a program asks Slurm for its task's number, where tasks will not have theirs.
+
+    `numbers` are those of tasks that become an array, or `alone` that of one that becomes a job; ()
+    where none changes.
+    """
+    changed = alone or list(numbers) != [*range(len(numbers))]
+    if program and numbers and changed and reads_task_number(program):
+        new = "a job of one task does not have" if alone else f"is 0 where it was {numbers[0]}"
+        more = ", and so on" if len(numbers) > 1 else ""
+        yield (
+            f"task numbers: {program.name} reads {TASK_NUMBER}, which {new}{more}. "
+            "HPCKIT_ARRAY_INDEX stays what it was: read that"
+        )
+
+
 def _asked(job: Job) -> Had:
     """Return what a job will have, as far as that is certain before it is submitted."""
     partition = job.options["partition"]

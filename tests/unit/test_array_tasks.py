@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpckit.api.array_tasks import task_to_show
-from hpckit.api.failed_tasks import failed_tasks, only_tasks, refuse_beside_failed, renumbered
+from hpckit.api.failed_tasks import failed_tasks, only_tasks, refuse_beside_failed
 from hpckit.api.run import RunList, handle
 from hpckit.cli.output import table
 from hpckit.errors import OutsideError, RequestError
@@ -23,6 +23,7 @@ from hpckit.slurm.states import JobRecord, JobState
 from hpckit.spec import JobSpec
 from hpckit.stats.summary.figures import JobUse
 from hpckit.submission.resubmitted import write_notes
+from hpckit.submission.retry import renumbered
 from hpckit.submission.states import _as_recorded
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import not_begun
@@ -124,6 +125,20 @@ def test_a_program_that_asks_for_its_tasks_number_is_named(
         assert str(said) in line
     assert list(renumbered(tmp_path / "gone", (2,), alone=False)) == []
     assert list(renumbered(None, (2,), alone=False)) == []
+
+
+def test_the_only_task_of_an_array_keeps_its_number_and_a_job_has_none(
+    fake_slurm: Path, here: Path, cli: Cli
+) -> None:
+    (here / "fit.sh").write_text("echo $SLURM_ARRAY_TASK_ID")
+    for array, kept in (((), False), (("--array", "x=5"), True)):
+        said = cli("submit", "serial", "fit.sh", "--gpus", "0", *array, "--json")
+        found = json.loads(said.out)
+        old = found["jobs"][0] if array else found
+        again = cli("resubmit", old["run_id"], "--json")
+        record = json.loads(Path(json.loads(again.out)["run_dir"], "run.json").read_text())
+        assert record.get("task_number") == (0 if kept else None)
+        assert ("which a job of one task does not have" in again.err) == kept
 
 
 # --- which tasks failed ---

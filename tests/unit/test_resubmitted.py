@@ -151,7 +151,8 @@ def test_tasks_keep_their_numbers_in_the_array_that_was_asked_for_first(tmp_path
     told: list[str] = []
 
     def numbers(run: Run, *, alone: bool = False, failed: tuple[int, ...] = ()) -> tuple[int, ...]:
-        return first_numbers(run, replaced_by(run, alone=alone, failed=failed), told.append)
+        own = failed or ((run.task,) if alone and run.array_job_id else ())
+        return first_numbers(run, replaced_by(run, alone=alone, failed=failed), own, told.append)
 
     assert numbers(old[1]) == ()
     assert (numbers(old[1], alone=True), numbers(old[0], failed=(1, 2))) == ((1,), (1, 2))
