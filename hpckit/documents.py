@@ -184,7 +184,8 @@ def text_of(path: Path) -> str:
     try:
         return read_text(path, most=_MOST_BYTES)
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", at=path) from error
+        let = " Let it be read (chmod u+r)." if isinstance(error, PermissionError) else ""
+        raise ConfigError(f"cannot be read: {error.strerror}.{let}", at=path) from error
     except DamagedFileError as error:
         utf = isinstance(error.__cause__, UnicodeDecodeError)
         raise ConfigError(f"{'is not UTF-8 text' if utf else error}.", at=path) from error

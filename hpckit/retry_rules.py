@@ -83,8 +83,8 @@ def _rule(text: str) -> Rule:
             if word.lower().startswith(begin):
                 raise ValueError(why)
         raise ValueError(
-            f"{text!r} is not a rule: write KIND:CHANGE, as in oom:mem*2, with a KIND of "
-            f"{', '.join(KINDS)}"
+            f"{text!r} is not a rule: write KIND, as in fail, or KIND:CHANGE, as in oom:mem*2, "
+            f"with a KIND of {', '.join(KINDS)}"
         )
     kind, what = match["kind"], match["what"]
     if what is None:

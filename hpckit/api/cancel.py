@@ -9,7 +9,14 @@ from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, RunList, handle
 from hpckit.api.run_status import runs_or_ids
-from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, RequestError
+from hpckit.errors import (
+    DamagedRunError,
+    HpckitError,
+    JobError,
+    NotFoundError,
+    OutsideError,
+    RequestError,
+)
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.frozen import frozen
 from hpckit.run_record import is_slurm_id
@@ -19,7 +26,7 @@ from hpckit.schedulers.local.state import cancel_asked, read_local_state
 from hpckit.schedulers.slurm import SLURM
 from hpckit.schedulers.slurm.ending import cancel_by_id, known_in_slurm
 from hpckit.slurm.client import own_patience_s, patience
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobRecord, JobState
 from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 from hpckit.submission.waiting import refuse_of_others
@@ -88,12 +95,16 @@ def cancel_called(
                 refuse_doubtful(run, run.run_id)
             with patience(own_patience_s() / 3):
                 root = settled_folder(runs, words, tell) if words else Path()
-            called, by_id, errors = _called(words, root, here_only=runs is not None)
+            wrong: list[HpckitError] = []
+            called, by_id, errors = _called(words, root, wrong, here_only=runs is not None)
             every = list({run.dir: run for run in (*also, *called)}.values())
             refuse_of_others(every)
             # One job alone is asked for when it is cancelled, in the same time.
-            first = len(by_id) + len(every) > 1
-            known = {word: known_in_slurm(word, by_id[word]) for word in by_id if first}
+            first = len(by_id) + len(every) + len(wrong) > 1
+            known = _known(by_id, wrong) if first else {}
+            if wrong:
+                wrong[0].args = (" ".join(map(str, wrong)),)
+                raise wrong[0]
         states: dict[str, JobState] = {}
         for word, why in by_id.items():
             try:
@@ -116,9 +127,12 @@ def _all_or_none(count: int) -> Iterator[None]:
 
 
 def _called(
-    words: Sequence[str], root: Path, *, here_only: bool
+    words: Sequence[str], root: Path, wrong: list[HpckitError], *, here_only: bool
 ) -> tuple[list[RunFolder], dict[str, HpckitError | None], list[HpckitError]]:
-    """Return the runs that words mean, ids that only Slurm may know with why, and errors."""
+    """Return the runs that words mean, ids that only Slurm may know with why, and errors.
+
+    `wrong` is told of words that mean nothing.
+    """
     called: dict[Path, RunFolder] = {}
     by_id: dict[str, HpckitError | None] = {}
     errors: list[HpckitError] = []
@@ -131,7 +145,8 @@ def _called(
                 refuse_doubtful(run, word)
         except (RequestError, OutsideError) as error:
             if not (is_slurm_id(word) or isinstance(error, DamagedRunError | OutsideError)):
-                raise
+                wrong.append(error)
+                continue
             found, why = [], error
         errors += [row.error for row in damaged]
         if is_slurm_id(word) and not (found and all(run.mine for run in found)):
@@ -140,6 +155,23 @@ def _called(
             errors.append(why)
         called |= {run.dir: run for run in found if word not in by_id}
     return list(called.values()), by_id, errors
+
+
+def _known(
+    by_id: Mapping[str, HpckitError | None], wrong: list[HpckitError]
+) -> dict[str, list[JobRecord]]:
+    """Return what Slurm says of jobs that it alone may know; `wrong` is told of those it does not.
+
+    Raises:
+        RequestError: one is somebody else's. CommandError: Slurm does not answer.
+    """
+    known: dict[str, list[JobRecord]] = {}
+    for word, why in by_id.items():
+        try:
+            known[word] = known_in_slurm(word, why)
+        except NotFoundError as error:
+            wrong.append(error)
+    return known
 
 
 def _troubles(found: Sequence[RunStatus], by_id: Mapping[str, JobState]) -> list[HpckitError]:

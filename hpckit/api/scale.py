@@ -102,20 +102,24 @@ def scale(
 
 @checked(name=str, runs=maybe(PATH))
 def study(name: str = "latest", *, runs: Path | str | None = None) -> "Study":
-    """Return a study by its name, or the latest; `runs` is the folder of runs.
+    """Return a study by its name, or the latest.
+
+    `runs` is the folder of runs, and `latest` then the newest study in it.
 
     Raises:
         NotFoundError: there is none. RequestError: others could have written its runs.
     """
     root = settled_folder(None if runs is None else typed_path(runs))
-    parts = [run for run in newest_runs(root, None) if "study" in run.record]
+    here_only = runs is not None and name == "latest"
+    parts = [row for row in newest_runs(root, None, here_only=here_only) if "study" in row.record]
     mine = [run for run in parts if run.mine]
     wanted = mine[0].record["study"]["id"] if mine and name == "latest" else name
     found = [run for run in parts if run.record["study"]["id"] == wanted]
     if not found:
         raise NotFoundError(
-            f"There is no study {name!r} in {root} or in your index: `hpckit scale` says a study's "
-            "name when it submits. See `hpckit jobs`, or give the folder of its runs."
+            f"There is no study {name!r} in {root}{'' if here_only else ' or in your index'}: "
+            "`hpckit scale` says a study's name when it submits. See `hpckit jobs`, or give the "
+            "folder of its runs."
         )
     found = [run for run in found if run in mine] or [
         run for run in found if run.owner == found[0].owner

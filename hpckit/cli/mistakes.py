@@ -35,7 +35,7 @@ _ELSEWHERE = {
 # What Slurm and other programs call what hpckit's commands do.
 _COMMANDS = {
     **dict.fromkeys(("run", "sbatch", "launch", "exec"), "submit"),
-    **dict.fromkeys(("list", "ls", "ps", "queue", "sacct", "squeue"), "jobs"),
+    **dict.fromkeys(("history", "list", "ls", "ps", "queue", "runs", "sacct", "squeue"), "jobs"),
     **dict.fromkeys(("info", "show", "state"), "status"),
     **dict.fromkeys(("delete", "kill", "scancel", "stop"), "cancel"),
     **dict.fromkeys(("again", "rerun", "restart"), "resubmit"),

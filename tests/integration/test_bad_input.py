@@ -152,6 +152,7 @@ NAMES = [
          "v.txt' has a NUL byte", files={**SCRIPT, "v.txt": b"a\nb\0c\nd\n"}),
     case("a setting apart from its value", "submit ddp --set lr 1", "--set 'lr'", "key=value"),
     case("another program's word", "submit ddp --mem 16G", "--mem.", "Did you mean --mem-gb?"),
+    case("Python's word", "runs --since 7d", "No such command 'runs'. Did you mean 'jobs'?"),
     case("another's command", "squeue", "No such command 'squeue'. Did you mean 'jobs'?"),
     case("a shell script alone", "submit job.sh", "'job.sh'", "hpckit submit serial job.sh"),
     case("arguments without --", "submit serial python fit.py 3 --gpus 0", ": fit.py 3.",

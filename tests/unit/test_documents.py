@@ -21,6 +21,17 @@ def document(tmp_path: Path, text: str) -> Fields:
     return read_document(path, "a thing")
 
 
+def test_a_file_that_may_not_be_read_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object, **_words: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("hpckit.documents.read_text", refuse)  # root may read all
+    with pytest.raises(ConfigError, match=r"Permission denied\. Let it be read \(chmod u\+r\)"):
+        read_document(tmp_path / "config.yaml", "settings")
+
+
 @pytest.mark.parametrize(
     "text",
     ["3.10", "1e3", "0x1F", "12:00:00", "2026-01-02", "007", "1_000", "'quoted'", "v1.2"],

@@ -70,7 +70,7 @@ def test_rules_say_a_kind_and_a_change() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "'' is not a rule: write KIND:CHANGE, as in oom:mem*2"),
+        ("", "'' is not a rule: write KIND, as in fail, or KIND:CHANGE, as in oom:mem*2"),
         ("mem*2", "with a KIND of oom, timeout, fail"),
         ("oom:mem", "'oom:mem' is not a rule"),
         ("oom", "needs a change, or it fails again: oom:mem*2"),

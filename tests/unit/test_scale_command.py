@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import hpckit
+from hpckit.find import add_to_index
 from hpckit.runs import read_run
 from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run
@@ -223,6 +224,26 @@ def test_a_study_is_gathered_from_its_runs_with_one_question(
     assert len(calls(fake_slurm, "squeue")) <= 2  # waiting, then gathering
     assert hpckit.study("st").report().document() == document
     assert cli("scale", "--resume", "latest", "--csv").out.startswith("size,label,")
+
+
+def test_the_latest_study_of_a_folder_is_one_that_lies_in_it(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    """A newer one that the index knows elsewhere is the latest without a folder."""
+    a_study(here / "mine", {1: (10.0, 10.2), 2: (5.5, 5.3)}, id="mine")
+    a_study(here / "other", {1: (20.0, 20.2), 2: (9.5, 9.3)}, id="other")
+    for at, word in enumerate(("mine", "other")):
+        for run in hpckit.runs(runs=here / word):
+            record = json.loads((run.dir / "run.json").read_text())
+            (run.dir / "run.json").write_text(json.dumps(record | {"submitted_at": 1e9 + at}))
+    add_to_index([run._folder for run in hpckit.runs(runs=here / "other")])
+    assert hpckit.study("latest").name == "other"
+    assert hpckit.study("latest", runs=here / "mine").name == "mine"
+    assert hpckit.study("other", runs=here / "mine").name == "other"
+    (here / "none").mkdir()
+    refused = cli("scale", "--from", "latest", "--runs", str(here / "none"))
+    assert refused.status == 2
+    assert f"There is no study 'latest' in {here / 'none'}: " in refused.err
 
 
 def test_what_failed_is_said_and_is_the_exit_status(here: Path, fake_slurm: Path, cli: Cli) -> None:

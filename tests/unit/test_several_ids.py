@@ -98,6 +98,11 @@ def test_cancel_ends_nothing_where_an_id_means_nothing(
     assert repr(wrong) in said.err
     assert cancelled() == []
     assert "Nothing was cancelled" not in cli("cancel", wrong).err
+    said = cli("cancel", wrong, "11", "lost")
+    assert said.err.count("There is no run ") == 2  # who mends one shall not meet the next
+    assert repr(wrong) in said.err
+    assert repr("lost") in said.err
+    assert cancelled() == []
 
 
 def test_cancel_in_python_ends_nothing_where_an_id_means_nothing(
