@@ -27,8 +27,8 @@ from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
-from hpckit.submission.resubmitted import first_numbers, replaced_by, resubmitted_as
-from hpckit.submission.retry import renumbered
+from hpckit.submission.resubmitted import replaced_by, resubmitted_as
+from hpckit.submission.task_numbers import first_numbers, renumbered
 from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:

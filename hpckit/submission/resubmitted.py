@@ -62,27 +62,6 @@ def replaced_by(run: Run, *, alone: bool, failed: Sequence[int]) -> tuple[Resubm
     return tuple(ResubmitOf(of=of, job_id=job, dir=str(folder / of)) for of, job in names)
 
 
-def first_numbers(
-    run: Run, again: Sequence[ResubmitOf], numbers: tuple[int, ...], tell: Callable[[str], None]
-) -> tuple[int, ...]:
-    """Return what numbers tasks had in the array that was asked for first; () for other jobs.
-
-    Args:
-        run: any of those that are submitted again.
-        again: all of them, as `replaced_by` gives them.
-        numbers: those of tasks of `run`'s array; () for all of them, or of a job that is none.
-        tell: gets a line if it is not known.
-    """
-    if "task_number" not in run.record:
-        return numbers
-    try:
-        runs = [run if row["of"] == run.run_id else read_run(Path(row["dir"])) for row in again]
-        return tuple(one.record["task_number"] for one in runs)
-    except (HpckitError, KeyError) as error:
-        tell(f"the tasks are counted from 0 anew: {error}")
-        return ()
-
-
 @contextmanager
 def one_at_a_time(run: Run) -> Iterator[None]:
     """Keep other commands from submitting failed tasks of an array again, or wait until they have.

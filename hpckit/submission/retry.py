@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpckit.causes import Cause, Kind
 from hpckit.errors import HpckitError, RequestError
-from hpckit.files import DamagedFileError, open_regular, read_json
+from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.paths import is_there
@@ -21,11 +21,10 @@ from hpckit.run_record import RetryOf
 from hpckit.runs import Run, following
 from hpckit.slurm.states import JobState
 from hpckit.submission.handover import HANDOVER
+from hpckit.submission.task_numbers import lost_by_retry
 from hpckit.text import format_minutes, in_line
 from hpckit.values import Count, Word, rebuild
 
-# Of an array's task, as Slurm has it; so much of a program is searched for it.
-TASK_NUMBER, _PROGRAM_BYTES = "SLURM_ARRAY_TASK_ID", 4 << 20
 _NOTE, _MOST_BYTES = "retry.json", 1 << 16
 _OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
 _LABELS = {"mem_gb": "memory per node", "time_min": "time"}
@@ -122,36 +121,7 @@ def look_at_rules(job: Job, retries: int, *, again: bool) -> tuple[str, ...]:
         rule = ",".join(job.retry)
         often = "once for each kind of failure" if len(once) > 1 else "once"
         idle = (f"--retries {retries}: --retry {rule} names fixed sizes and can act only {often}",)
-    file = job.program.file if job.is_array and not again else None
-    if file and reads_task_number(file):
-        of_number = f"{file.name} reads {TASK_NUMBER}, which a retry of a task does not have"
-        return (*idle, f"{of_number}: read HPCKIT_ARRAY_INDEX instead")
-    return idle
-
-
-def reads_task_number(program: Path) -> bool:
-    """Say whether a program's file names Slurm's variable for the number of an array's task."""
-    try:
-        with open_regular(program) as file:
-            return TASK_NUMBER.encode() in file.read(_PROGRAM_BYTES)
-    except (OSError, DamagedFileError):
-        return False  # the submission says what is wrong with its program
-
-
-def renumbered(program: Path | None, numbers: Sequence[int], *, alone: bool) -> Iterator[str]:
-    """Say that a program asks Slurm for its task's number, where tasks will not have theirs.
-
-    `numbers` are those of tasks that become an array, or `alone` that of one that becomes a job; ()
-    where none changes.
-    """
-    changed = alone or list(numbers) != [*range(len(numbers))]
-    if program and numbers and changed and reads_task_number(program):
-        new = "a job of one task does not have" if alone else f"is 0 where it was {numbers[0]}"
-        more = ", and so on" if len(numbers) > 1 else ""
-        yield (
-            f"task numbers: {program.name} reads {TASK_NUMBER}, which {new}{more}. "
-            "HPCKIT_ARRAY_INDEX stays what it was: read that"
-        )
+    return (*idle, *lost_by_retry(job.program.file if job.is_array and not again else None))
 
 
 def _asked(job: Job) -> Had:

@@ -93,15 +93,12 @@ class _Batch:
 
 def _tell_of_numbers(batch: _Batch) -> None:
     """Say that a program asks Slurm for a number that its tasks do not have in several arrays."""
-    file = batch.submission.job.program.file
-    if file and len(batch.parts) > 1 and batch.submission.job.is_array:
-        from hpckit.submission.retry import TASK_NUMBER, reads_task_number  # noqa: PLC0415  # seldom
+    job = batch.submission.job
+    if job.is_array and len(batch.parts) > 1:
+        from hpckit.submission.task_numbers import counted_in_parts  # noqa: PLC0415  # seldom
 
-        if reads_task_number(file):
-            batch.tell(
-                f"note: {file.name} reads {TASK_NUMBER}, which begins at 0 in each of the "
-                f"{len(batch.parts)} arrays: read HPCKIT_ARRAY_INDEX instead"
-            )
+        for line in counted_in_parts(job.program.file, len(batch.parts)):
+            batch.tell(f"note: {line}")
 
 
 def _submit_in(root: Root, taken: Interrupts, batch: _Batch) -> list[Run]:

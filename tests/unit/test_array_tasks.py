@@ -23,7 +23,6 @@ from hpckit.slurm.states import JobRecord, JobState
 from hpckit.spec import JobSpec
 from hpckit.stats.summary.figures import JobUse
 from hpckit.submission.resubmitted import write_notes
-from hpckit.submission.retry import renumbered
 from hpckit.submission.states import _as_recorded
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import not_begun
@@ -101,30 +100,6 @@ def test_tasks_are_not_matched_by_numbers_that_changed() -> None:
         refuse_beside_failed(asked, {}, ())
     refuse_beside_failed(asked, {"after": asked.after}, ())
     refuse_beside_failed(spec("a=1,2", after=("afterok:5",)), {}, ("partition",))
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers", "alone", "said"),
-    [
-        ("i=$SLURM_ARRAY_TASK_ID", (2,), False, "which is 0 where it was 2. HPCKIT_ARRAY_INDEX"),
-        ("SLURM_ARRAY_TASK_ID", (1, 3), False, "which is 0 where it was 1, and so on. "),
-        ("SLURM_ARRAY_TASK_ID", (0,), True, "which a job of one task does not have. HPCKIT_"),
-        ("SLURM_ARRAY_TASK_ID", (0, 1), False, None),
-        ("HPCKIT_ARRAY_INDEX", (2,), False, None),
-    ],
-)
-def test_a_program_that_asks_for_its_tasks_number_is_named(
-    text: str, numbers: tuple[int, ...], alone: bool, said: str | None, tmp_path: Path
-) -> None:
-    program = tmp_path / "fit.sh"
-    program.write_text(text)
-    found = list(renumbered(program, numbers, alone=alone))
-    assert len(found) == (said is not None)
-    for line in found:
-        assert line.startswith("task numbers: fit.sh reads SLURM_ARRAY_TASK_ID, ")
-        assert str(said) in line
-    assert list(renumbered(tmp_path / "gone", (2,), alone=False)) == []
-    assert list(renumbered(None, (2,), alone=False)) == []
 
 
 def test_the_only_task_of_an_array_keeps_its_number_and_a_job_has_none(

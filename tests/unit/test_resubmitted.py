@@ -13,7 +13,6 @@ from hpckit.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
 from hpckit.submission.resubmitted import (
     before_and_after,
-    first_numbers,
     one_at_a_time,
     replaced_by,
     resubmitted_as,
@@ -137,43 +136,6 @@ def test_whose_place_a_new_run_takes(tmp_path: Path) -> None:
         {"of": "sweep-1_2", "job_id": "20_2", "dir": f"{folder}/sweep-1_2"},
         {"of": "sweep-1_5", "job_id": "20_5", "dir": f"{folder}/sweep-1_5"},
     )
-
-
-def test_tasks_keep_their_numbers_in_the_array_that_was_asked_for_first(tmp_path: Path) -> None:
-    plan = {**PLAN, "array_size": 3}
-    old = [
-        make_run(
-            tmp_path, f"a-1_{index}", job_id=f"20_{index}", plan=plan,
-            array={"job_id": "20", "index": index, "whole": "20"},
-        )
-        for index in range(3)
-    ]  # fmt: skip
-    told: list[str] = []
-
-    def numbers(run: Run, *, alone: bool = False, failed: tuple[int, ...] = ()) -> tuple[int, ...]:
-        own = failed or ((run.task,) if alone and run.array_job_id else ())
-        return first_numbers(run, replaced_by(run, alone=alone, failed=failed), own, told.append)
-
-    assert numbers(old[1]) == ()
-    assert (numbers(old[1], alone=True), numbers(old[0], failed=(1, 2))) == ((1,), (1, 2))
-    plan = {**PLAN, "array_size": 2}
-    new = [
-        make_run(
-            tmp_path, f"b-1_{index}", job_id=f"30_{index}", plan=plan, task_number=index + 1,
-            array={"job_id": "30", "index": index, "whole": "30"},
-        )
-        for index in range(2)
-    ]  # fmt: skip
-    assert (numbers(new[0]), numbers(new[0], failed=(1,))) == ((1, 2), (2,))
-    alone = make_run(tmp_path, "c-1", job_id="40", task_number=2)
-    assert (numbers(alone, alone=True), numbers(make_run(tmp_path, "d-1", job_id="50"))) == (
-        (2,),
-        (),
-    )
-    assert told == []
-    shutil.rmtree(new[1].dir)
-    assert numbers(new[0]) == ()
-    assert "counted from 0 anew" in told[0]
 
 
 def test_one_command_at_a_time_submits_failed_tasks(
