@@ -198,7 +198,7 @@ def wait(
         note(f"hpckit: error: {error}")
     found = wait_for(called, timeout, look=NeverStarting()).status()
     if json:
-        print_json(status_document(found))
+        print_json(status_document(found, many=len(job_ids) > 1))
     else:
         say(status_lines(found))
     say_notes(found)
@@ -221,7 +221,8 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
     if json and (done.runs or done.by_id or not done.errors):
         records = [status.document() for status in done.runs]
         records += [{"job_id": word, "state": state} for word, state in done.by_id.items()]
-        print_json(records[0] if len(records) == 1 else {"jobs": records})
+        one = len(records) == 1 and len(job_ids) == 1
+        print_json(records[0] if one else {"jobs": records})
     elif not json:
         _say_all([status_lines(done.runs)] if done.runs else [])
         _say_all(

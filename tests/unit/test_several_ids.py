@@ -53,6 +53,20 @@ def test_status_shows_the_others_and_an_error_for_each_id_that_means_nothing(
         assert errors_in(said) == ["lost", "gone"]
 
 
+def test_who_gives_several_ids_gets_a_list(
+    two: list[Run], cli: Cli, cancelled: Callable[[], list[str]], here: Path
+) -> None:
+    """Also where one of them alone can be read, or both mean the same."""
+    (here / "runs" / two[1].run_id / "run.json").write_text("{")
+    said = cli("cancel", "11", two[1].run_id, "--json")
+    assert [row["job_id"] for row in json.loads(said.out)["jobs"]] == ["11"]
+    said = cli("wait", "11", two[1].run_id, "--json")
+    assert [row["job_id"] for row in json.loads(said.out)["jobs"]] == ["11"]
+    for command in ("wait", "cancel", "status"):
+        assert len(json.loads(cli(command, "11", two[0].run_id, "--json").out)["jobs"]) == 1
+        assert json.loads(cli(command, "11", "--json").out)["job_id"] == "11"
+
+
 def test_wait_refuses_at_once_an_id_that_means_nothing(
     two: list[Run], cli: Cli, fake_slurm: Path
 ) -> None:
