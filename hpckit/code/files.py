@@ -1,4 +1,4 @@
-"""Which files are a project's: those that git knows or would offer to add; outside git, all.
+"""The files of a project: those that git knows or would offer to add; outside git, all.
 
 What looks like a secret, links that lead elsewhere, environments, runs and caches are left out.
 """
@@ -10,15 +10,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
-from hpckit.code.ignore import GITIGNORE, Patterns, outer_patterns, patterns, patterns_of
+from hpckit.code.ignore import GITIGNORE
 from hpckit.code.project import Project
-from hpckit.code.secrets import looks_secret
+from hpckit.code.rules import Kept, Place, unreadable
 from hpckit.collections.collection import CodeRules
-from hpckit.errors import OutsideError
-from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import changeable
-from hpckit.gitfiles.index import FOLDER, MAX_FILES, read_index
-from hpckit.gitfiles.repository import repository_at
+from hpckit.gitfiles.index import MAX_FILES
 
 # A folder outside git may be anything: it is looked through for no longer than a moment.
 MAX_PLAIN_FILES = 20_000
@@ -106,19 +103,6 @@ def find_files(project: Project, rules: CodeRules, runs: Path | None = None) -> 
     return found
 
 
-class _Place(NamedTuple):
-    """A folder on the way: what holds in it."""
-
-    path: str  # from the root, with a slash at its end; "" is the root
-    open: bool
-    ignored: bool  # by git, or a rule: only what is tracked or included is kept
-    included: bool
-    base: str  # the work tree's that it is in: of a submodule its own
-    ignores: tuple[tuple[str, Patterns], ...]  # the innermost first
-    tracked: frozenset[str]  # files, from the root
-    above: frozenset[str]  # folders of these
-
-
 class _Look:
     """One look through a project."""
 
@@ -127,13 +111,12 @@ class _Look:
         self._root = str(project.root)
         self._most = MAX_FILES if project.git else MAX_PLAIN_FILES
         self._runs = os.path.realpath(runs) if runs else None
-        self._include, self._exclude = patterns(rules.include), patterns(rules.exclude)
-        self._ahead = _folders_ahead(rules.include)
-        self._program = _and_above(project)
+        self._kept = Kept(project, rules)
+        self.found.secrets = self._kept.secrets
 
     def through(self) -> None:
         """Find all of it."""
-        first = _Place("", _reached(self._root), False, False, "", (), frozenset(), frozenset())
+        first = Place("", _reached(self._root), False, False, "", (), frozenset(), frozenset())
         try:
             ahead = [first]
             while ahead:
@@ -151,54 +134,19 @@ class _Look:
         plain = (name for name in names if not name.startswith((".", "__pycache__")))
         self.found.left += [name for name in plain if name != file.name][:_MOST_LINKS]
 
-    def _entered(self, place: _Place, names: set[str]) -> _Place:
-        """Read what a folder with such names says itself of what is in it."""
-        if not self.found.project.git:
-            return place
-        if place.path == "" or ".git" in names:
-            place = self._work_tree(place)
-        if GITIGNORE not in names:
-            return place
-        try:
-            own = patterns_of(f"{self._root}/{place.path}{GITIGNORE}")
-        except (OSError, DamagedFileError) as error:
-            raise unreadable(f"{self._root}/{place.path}{GITIGNORE}", error) from error
-        return place._replace(ignores=((place.path, own), *place.ignores)) if own else place
-
-    def _work_tree(self, place: _Place) -> _Place:
-        """Return a place as the topmost folder of a work tree: the project's, or a submodule's."""
-        folder = Path(self._root, place.path)
-        try:
-            repository = repository_at(folder)
-            if repository is None:
-                return place
-            ignores = tuple((place.path, row) for row in reversed(outer_patterns(repository)))
-            entries = read_index(repository.own / "index").entries
-        except (OSError, DamagedFileError) as error:
-            raise OutsideError(
-                f"Which files of {str(folder)!r} git knows cannot be read: {reason(error)}. "
-                "--no-code submits without a copy of the code."
-            ) from error
-        # Of a folder that a sparse checkout leaves out the index names no file.
-        named = (row.path for row in entries if row.mode != FOLDER)
-        tracked = frozenset(place.path + os.fsdecode(path).rstrip("/") for path in named)
-        return place._replace(
-            base=place.path, ignores=ignores, tracked=tracked, above=_folders_over(tracked)
-        )
-
-    def _listed(self, place: _Place) -> Iterator[_Place]:
+    def _listed(self, place: Place) -> Iterator[Place]:
         """Take a folder's files, and yield those of its folders that are to be looked through."""
         try:
             with os.scandir(f"{self._root}/{place.path}") as found:
                 entries = sorted(found, key=lambda row: row.name)
         except FileNotFoundError:
-            if self._is_needed(place, place.path.rstrip("/")):
+            if self._kept.is_needed(place, place.path.rstrip("/")):
                 raise
             return  # as below
         names = {entry.name for entry in entries}
         if place.path and (_is_no_project(names) or self._holds_runs(place, names)):
             return
-        place = self._entered(place, names)
+        place = self._kept.entered(place, names)
         for entry in entries:
             if entry.name in _NEVER or entry.name.endswith(_BYTECODE):
                 continue
@@ -210,10 +158,10 @@ class _Look:
                 if inner := self._looked_at(place, entry):
                     yield inner
             except FileNotFoundError:  # what another program had there for a moment
-                if self._is_needed(place, place.path + entry.name):
+                if self._kept.is_needed(place, place.path + entry.name):
                     raise
 
-    def _holds_runs(self, place: _Place, names: set[str]) -> bool:
+    def _holds_runs(self, place: Place, names: set[str]) -> bool:
         """Say whether hpckit made a folder for runs: what it wrote beside them is no code either.
 
         In a work tree git ignores all of it.
@@ -221,81 +169,33 @@ class _Look:
         if self.found.project.git or not names >= {".code", GITIGNORE}:
             return False
         store = f"{self._root}/{place.path}.code/trees"
-        return os.path.isdir(store) and not self._is_needed(place, place.path.rstrip("/"))  # noqa: PTH112
+        return os.path.isdir(store) and not self._kept.is_needed(place, place.path.rstrip("/"))  # noqa: PTH112
 
-    def _looked_at(self, place: _Place, entry: "os.DirEntry[str]") -> _Place | None:
+    def _looked_at(self, place: Place, entry: "os.DirEntry[str]") -> Place | None:
         """Take or leave a file; return a folder that is to be looked through."""
         if not entry.is_symlink() and entry.is_dir():
             return self._folder(place, entry)
-        if self._kept(place, entry.name):
+        if self._kept.file(place, entry.name):
             self._file(place, entry)
         else:
             self.found.left.append(place.path + entry.name)
         return None
 
-    def _is_needed(self, place: _Place, path: str) -> bool:
-        """Say whether the code is not whole without something: git tracks it, or it is run."""
-        return path in self._program or path in place.tracked or path in place.above
-
-    def _folder(self, place: _Place, entry: "os.DirEntry[str]") -> _Place | None:
-        path = place.path + entry.name
+    def _folder(self, place: Place, entry: "os.DirEntry[str]") -> Place | None:
         if self._runs and os.path.realpath(entry.path) == self._runs:
             return None
-        included = place.included or bool(self._include and self._include.match(path + "/"))
-        if not included and looks_secret(entry.name, folder=True):
-            self.found.secrets.append(path)
-            self.found.left.append(path)
+        inner = self._kept.inner(place, entry.name)
+        if inner is None:
+            self.found.left.append(place.path + entry.name)
             return None
-        ignored = not included and (place.ignored or self._is_left(place, path + "/"))
-        known = path in place.above or path in place.tracked  # the latter is a submodule
-        if ignored and not (known and not self._excluded(path + "/")) and path not in self._ahead:
-            self.found.left.append(path)
-            return None
-        shown = place.open and entry.stat(follow_symlinks=False).st_mode & _OPEN == _OPEN
-        return place._replace(
-            path=path + "/",
-            open=shown,
-            ignored=ignored and path not in place.tracked,
-            included=included,
-        )
+        mode = entry.stat(follow_symlinks=False).st_mode
+        return inner._replace(open=place.open and mode & _OPEN == _OPEN)
 
-    def _kept(self, place: _Place, name: str) -> bool:
-        path = place.path + name
-        if place.included or (self._include and self._include.match(path)):
-            return not (place.included and looks_secret(name) and not self._named(path))
-        if looks_secret(name):
-            self.found.secrets.append(path)
-            return False
-        if self._excluded(path):
-            return False
-        if path in place.tracked:
-            return True
-        return not (place.ignored or self._is_left(place, path))
-
-    def _named(self, path: str) -> bool:
-        if self._include and self._include.match(path):
-            return True
-        self.found.secrets.append(path)
-        return False
-
-    def _excluded(self, path: str) -> bool:
-        return bool(self._exclude and self._exclude.match(path))
-
-    def _is_left(self, place: _Place, path: str) -> bool:
-        """Say whether a rule or git leaves a path out."""
-        if self._excluded(path):
-            return True
-        for base, rows in place.ignores:
-            verdict = rows.match(path[len(base) :])
-            if verdict is not None:
-                return verdict
-        return False
-
-    def _file(self, place: _Place, entry: "os.DirEntry[str]") -> None:
+    def _file(self, place: Place, entry: "os.DirEntry[str]") -> None:
         path = place.path + entry.name
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISREG(status.st_mode):
-            needed = self._is_needed(place, path)
+            needed = self._kept.is_needed(place, path)
             self._take(path, status, open_here=place.open, needed=needed)
         elif stat.S_ISLNK(status.st_mode):
             self._link(path, entry.path)
@@ -320,15 +220,6 @@ class _Look:
         self.found.links[path] = os.path.relpath(target, folder)
 
 
-def _and_above(project: Project) -> frozenset[str]:
-    """Return a project's program and the folders it is in, from the root, which is ""."""
-    file = project.file
-    if file is None or not file.is_relative_to(project.root):
-        return frozenset({""})
-    path = str(file.relative_to(project.root))
-    return _folders_over(frozenset({path})) | {path, ""}
-
-
 def _is_no_project(names: set[str]) -> bool:
     """Say whether a folder with such names is an environment, or a run."""
     return bool(names & {"pyvenv.cfg", "conda-meta"}) or names >= {"run.json", "job.sh"}
@@ -341,29 +232,6 @@ def _reached(root: str) -> bool:
     except OSError:
         return False
     return modes[0] & _OPEN == _OPEN and all(mode & stat.S_IXOTH for mode in modes)
-
-
-def _folders_over(paths: frozenset[str]) -> frozenset[str]:
-    found: set[str] = set()
-    for path in paths:
-        folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return frozenset(found)
-
-
-def _folders_ahead(include: tuple[str, ...]) -> frozenset[str]:
-    """Return the folders in which something that is to be included may lie, as far as named."""
-    found: set[str] = set()
-    for text in include:
-        parts = text.strip("/").split("/")
-        whole = "/" in text.strip("/") or text.startswith("/")
-        for count in range(1, len(parts)) if whole else ():
-            if any(sign in parts[count - 1] for sign in "*?["):
-                break
-            found.add("/".join(parts[:count]))
-    return frozenset(found)
 
 
 def _with_parents(found: Found) -> dict[str, bool]:
@@ -386,12 +254,3 @@ def _topmost(path: str, folders: dict[str, bool]) -> str:
         if folder not in folders:
             return folder
     return path
-
-
-def unreadable(path: str | Path, error: OSError | DamagedFileError) -> OutsideError:
-    """Return the error of a file of the code that cannot be read."""
-    return OutsideError(
-        f"{str(path)!r} is part of the code and cannot be read: {reason(error)}. Let it be read "
-        "(chmod u+r), leave it out (`code: {exclude: [...]}` in the project's hpckit.yaml), or "
-        "submit without a copy of the code: --no-code."
-    )

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hpckit.code.files import Found, Seen, stamp, unreadable
+from hpckit.code.files import Found, Seen, stamp
+from hpckit.code.rules import unreadable
 from hpckit.code.tree import (
     MANIFEST,
     WHEN_NS,

@@ -166,7 +166,7 @@ STARTS = {
     "status latest": (56, ASKING | KEPT),
     "logs latest": (33, ASKING | KEPT),
     "submit ddp --dry-run": (70, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (106, SUBMIT | KEPT),
+    "submit serial noop.py --executor slurm": (107, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")
