@@ -94,7 +94,7 @@ def prepare(
             dir=root / run_id,
             cwd=str(here()),
             after=tuple(word for word, _ in dependencies),
-            keeps_code=code.keeps,
+            copy=code.copy,
             project=code.root,
         ),
         collections=collections,

@@ -6,6 +6,7 @@ What looks like a secret, links that lead elsewhere, environments, runs and cach
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +78,24 @@ class Found:
         """Return what is left out, a folder of which nothing is kept as one; no more than a few."""
         rows = dict.fromkeys(_topmost(path, self.folders) for path in self.left)
         return list(rows)[:_MOST_LINKS]
+
+    def beside(self, runs: Path) -> Iterator[tuple[Path, str, list[str]]]:
+        """Yield folders over the project, each with its path in the tree, and names in it.
+
+        Those on the way to the project, hidden ones and the folder of runs are left out.
+        """
+        room, below, real = _MOST_LINKS, self.project.root, os.path.realpath(runs)
+        for folder, path in self.project.over():
+            with suppress(PermissionError):  # passed, but not read: its names are unknown
+                names = [
+                    name
+                    for name in sorted(os.listdir(folder))  # noqa: PTH208  # names are enough
+                    if name not in (below.name, "__pycache__") and not name.startswith(".")
+                    if os.path.join(folder, name) != real  # noqa: PTH118
+                ][:room]
+                room -= len(names)
+                yield folder, path, names
+            below = folder
 
 
 class TooManyError(Exception):

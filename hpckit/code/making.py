@@ -45,7 +45,7 @@ class Maker:
         self._count = self._bytes = 0  # of what was read
 
     def hashed(self, found: Found) -> list[KeptFile]:
-        """Return the files of a project, which has its own name in the tree.
+        """Return the files of a project, which has its own folder in the tree.
 
         What has not changed since it was hashed last is not read again.
 
@@ -227,12 +227,18 @@ def folder_mode(*, is_open: bool) -> int:
     return 0o555 if is_open else 0o500
 
 
-def add_links(top: Path, root: Path, paths: Iterable[str]) -> None:
+def _mode_over(folder: Path, *, is_open: bool) -> int:
+    """Return the bits of what stands for a folder over a project: it shows names of what is in."""
+    listed = folder.stat().st_mode & stat.S_IROTH
+    return folder_mode(is_open=is_open) & ~(0 if listed else 0o044)
+
+
+def add_links(top: Path, targets: Iterable[tuple[str, Path]]) -> None:
     """Let names that are not kept lead to where they lie in the project, as they are then.
 
     Code looks for its data beside itself. What stands in the tree already stays.
     """
-    for path in paths:
+    for path, target in targets:
         place = top / path
         if os.path.lexists(place):
             continue
@@ -240,10 +246,22 @@ def add_links(top: Path, root: Path, paths: Iterable[str]) -> None:
         for _ in range(3):  # another submission may close the folder at this moment
             place.parent.chmod(0o700)
             with suppress(FileExistsError, PermissionError):
-                place.symlink_to(root / path)
+                place.symlink_to(target)
             if os.path.lexists(place):
                 break
         _finish(place.parent, mode)
+
+
+def added_links(tree: Tree) -> Iterator[tuple[str, Path]]:
+    """Yield the links that `add_links` has made in a tree, and where they lead."""
+    known = {row.path for row in tree.manifest.links}
+    for folder in tree.manifest.folders:
+        with os.scandir(tree.path / folder.path) as entries:
+            links = [entry for entry in entries if entry.is_symlink()]
+        for entry in links:
+            path = f"{folder.path}/{entry.name}"
+            if path not in known:
+                yield path, Path(os.readlink(entry.path))  # noqa: PTH115
 
 
 def sync(folder: Path, paths: Sequence[str]) -> None:
@@ -333,11 +351,13 @@ def manifest_of(found: Found, rows: Iterable[KeptFile]) -> Manifest:
     name = found.project.name
     folders = {name: any(row.open for row in found.files)}
     folders |= {f"{name}/{path}": is_open for path, is_open in found.folders.items()}
-    top = KeptFolder("", folder_mode(is_open=any(folders.values())))
+    shown = any(folders.values())
+    top = KeptFolder("", folder_mode(is_open=shown))
+    over = [KeptFolder(path, _mode_over(row, is_open=shown)) for row, path in found.project.over()]
     inner = [KeptFolder(path, folder_mode(is_open=folders[path])) for path in sorted(folders)]
     return Manifest(
         roots=((name, str(found.project.root)),),
         files=tuple(rows),
         links=tuple(KeptLink(f"{name}/{path}", target) for path, target in found.links.items()),
-        folders=(top, *inner),
+        folders=(top, *over, *inner),
     )

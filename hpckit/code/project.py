@@ -6,6 +6,7 @@ the folder that Python imports it from.
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,10 @@ from hpckit.paths import config_folder, is_file, is_there
 
 MAX_MB = 200
 
-# Of an installed package the files are kept by whoever installed it.
+# Of an installed package, or program, the files are kept by whoever installed it.
 _INSTALLED = ("site-packages", "dist-packages")
+_MOST_ABOVE = 3  # of scripts that look for their project's top, few go further
+_OF_THE_SYSTEM = ("usr", "bin", "sbin", "lib", "lib64", "opt", "nix", "snap")  # hier(7)
 
 
 @frozen(kw_only=True)
@@ -30,6 +33,8 @@ class Project:
         git: whether it is a git work tree.
         file: the program's. alone: nothing else of the folder is kept, which is no project's own.
         package: what is kept if `root` is too large: the outermost package of a module, in it.
+        above: folders over `root`, the topmost first. The copy lies as deep, so that `..` leads to
+            what is there when the job runs; nothing of it is kept.
     """
 
     root: Path
@@ -37,12 +42,24 @@ class Project:
     file: Path | None = None
     alone: bool = False
     package: Path | None = None
+    above: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
-        """What its folder is called in a kept tree."""
-        plain = "".join(sign for sign in self.root.name if sign.isprintable()).lstrip(".")
-        return plain or "code"
+        """Its path in a kept tree."""
+        return "/".join(map(_plain, (*self.above, self.root)))
+
+    def over(self) -> Iterator[tuple[Path, str]]:
+        """Yield the folders over it, the nearest first, each with its path in a kept tree."""
+        path = self.name
+        for folder in reversed(self.above):
+            path = path.rpartition("/")[0]
+            yield folder, path
+
+
+def _plain(folder: Path) -> str:
+    plain = "".join(sign for sign in folder.name if sign.isprintable()).lstrip(".")
+    return plain or "code"
 
 
 class Source(NamedTuple):
@@ -71,13 +88,35 @@ def project_of(file: Path, here: Path, top: Path | None = None) -> Project | Non
         return Project(root=stood, git=True, file=real)
     if root := work_tree(folder):
         return Project(root=root, git=True, file=real)
+    if real.parts[1] in _OF_THE_SYSTEM:
+        return None
     wide, first = _wide_places(), Path(os.path.realpath(top or folder))
     if first == folder or not real.is_relative_to(first):
-        return Project(root=folder, git=False, file=real, alone=str(folder) in wide)
+        alone = str(folder) in wide
+        above = () if alone or top else _above(folder, wide)
+        return Project(root=folder, git=False, file=real, alone=alone, above=above)
     package = first / real.relative_to(first).parts[0]
     if str(first) in wide:
         return Project(root=package, git=False, file=real)
     return Project(root=first, git=False, file=real, package=package)
+
+
+def _above(folder: Path, wide: set[str]) -> tuple[Path, ...]:
+    """Return the folders over one, the topmost first: its parent, and some more of the user's."""
+    above = [folder.parent]
+    while len(above) < _MOST_ABOVE:
+        place = above[0].parent
+        if str(place) in wide or str(above[0]) in wide or not _is_mine(place):
+            break
+        above.insert(0, place)
+    return tuple(above)
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        return folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def project_at(folder: Path) -> Project | None:
@@ -122,7 +161,8 @@ def _wide_places() -> set[str]:
 
 
 def _in_venv(folder: Path) -> bool:
-    return any(is_there(place / "pyvenv.cfg") for place in (folder, *folder.parents))
+    marks = ("pyvenv.cfg", "conda-meta")
+    return any(is_there(at / mark) for at in (folder, *folder.parents) for mark in marks)
 
 
 def read_rules(root: Path) -> CodeRules:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from hpckit.code.files import Found
-from hpckit.code.making import Maker, add_links, manifest_of
+from hpckit.code.making import Maker, add_links, added_links, manifest_of
 from hpckit.code.tree import Manifest, Tree, is_intact, tree_name, verify
 from hpckit.errors import OutsideError
 from hpckit.file_locks import locked
@@ -120,7 +120,11 @@ class Store:
             maker.put_in_place()
             source = {f"{name}/{row.path}": f"{root}/{row.path}" for row in found.files}
             tree = self._whole(maker, manifest_of(found, rows), source)
-        add_links(tree.path / name, root, found.lasting())
+        add_links(tree.path / name, [(path, root / path) for path in found.lasting()])
+        for folder, path, names in found.beside(self.path.parent):
+            there = {*os.listdir(tree.path / path)}  # noqa: PTH208
+            new = [(name, folder / name) for name in names if name not in there]
+            add_links(tree.path / path, new)
         return tree
 
     def adopt(self, other: Tree) -> Tree:
@@ -133,7 +137,10 @@ class Store:
         with self._work() as work:
             maker = Maker(self.path / "objects", self.path / "seen", work)
             source = {row.path: f"{other.path}/{row.path}" for row in other.manifest.files}
-            return self._whole(maker, other.manifest, source)
+            tree = self._whole(maker, other.manifest, source)
+        if tree.path != other.path:
+            add_links(tree.path, added_links(other))
+        return tree
 
     def _whole(self, maker: Maker, manifest: Manifest, source: dict[str, str]) -> Tree:
         text = manifest.text()

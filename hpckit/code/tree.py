@@ -6,6 +6,7 @@ Its list has each file with the hash of its content, and the tree is called by t
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -88,6 +89,14 @@ class Tree:
     def name(self) -> str:
         """What it is called."""
         return self.path.name
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Yield its projects and the folders over each, with what stands for them in the tree."""
+        for name, root in self.manifest.roots:
+            place, folder = self.path / name, Path(root)
+            while place != self.path:
+                yield str(folder), str(place)
+                place, folder = place.parent, folder.parent
 
 
 def tree_name(text: str) -> str:

@@ -81,7 +81,7 @@ class RunPlace:
     """Where a submission lives: its id and folder (for an array, the array's own).
 
     `part` is one Slurm array of several, where all tasks do not fit into one; `link` is the number
-    of one job of a chain. `keeps_code`: the run gets a copy of the folder `project`, in its `code`.
+    of one job of a chain. `copy`: where in the run's folder a copy of the folder `project` will be.
     """
 
     run_id: str
@@ -90,7 +90,7 @@ class RunPlace:
     after: tuple[str, ...] = ()
     part: ArrayPart | None = None
     link: int = 0
-    keeps_code: bool = False
+    copy: str | None = None
     project: Path | None = None
 
     @property
@@ -153,7 +153,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "warned": _warned(job),
         "notify": _notify(job, place),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
-        "code_dir": str(place.dir / "code") if place.keeps_code else None,
+        "code_dir": str(place.dir / place.copy) if place.copy else None,
         "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
         "nodes": job.nodes,
         "tasks_per_node": job.tasks_per_node,

@@ -37,7 +37,8 @@ class Task:
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
         code_dir: the kept copy of the program's project. code_map: where which projects lie, and
-            where their copies do. program: which word of `command` is the program, and its copy.
+            the folders over them, and what stands for each in the kept tree. program: which word
+            of `command` is the program, and its copy.
         container: the image that Pyxis has started on each node, in which programs run.
         number: of an array's task that is tried again, its number in the array that was asked for
             first; None: that of its run.

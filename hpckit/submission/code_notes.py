@@ -42,15 +42,24 @@ def notes_on(job: Job, found: "Found", cwd: str) -> list[str]:
 
 
 def program_in(job: Job, found: "Found") -> str | None:
-    """Return where the program lies in its project; None where it is not kept."""
+    """Return where the program lies in its project; None where it is not kept.
+
+    A link to it that is kept, too, stays a link: some programs do what their name says.
+    """
     file = job.program.file
     if file is None:
         return None
-    try:
-        path = str(Path(os.path.realpath(file)).relative_to(found.project.root))
-    except ValueError:
-        return None
-    return path if any(row.path == path for row in found.files) else None
+    named = Path(os.path.realpath(file.parent), file.name)
+    for path, kept in ((named, found.links), (Path(os.path.realpath(file)), _paths(found))):
+        if path.is_relative_to(found.project.root):
+            inside = str(path.relative_to(found.project.root))
+            if inside in kept:
+                return inside
+    return None
+
+
+def _paths(found: "Found") -> set[str]:
+    return {row.path for row in found.files}
 
 
 def _left_out(found: "Found") -> list[str]:
@@ -72,7 +81,7 @@ def read_later(job: Job, found: "Found", cwd: str) -> list[str]:
     """
     words = [*job.command[len(job.command) - job.own_args :], *_shell_words(job)]
     here = os.path.realpath(cwd)
-    kept = {row.path for row in found.files} - {program_in(job, found)}
+    kept = _paths(found) - {program_in(job, found)}
     places = (os.path.join(here, word.rpartition("=")[2]) for word in words)  # noqa: PTH118
     inside = (os.path.relpath(place, found.project.root) for place in places)
     named = {path: None for path in inside if path in kept}

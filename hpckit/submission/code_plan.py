@@ -12,6 +12,14 @@ from hpckit.paths import is_file, is_folder
 from hpckit.runs import Run
 from hpckit.spec import JobSpec
 
+# In a run's folder, a link into the kept tree: to the project, or the topmost folder over it.
+LINK = "code"
+
+
+def copy_in_run(project: str) -> str:
+    """Return where a run's folder has a project, by the project's path in the kept tree."""
+    return f"{LINK}/{project.partition('/')[2]}".rstrip("/")
+
 
 @frozen(kw_only=True)
 class CodePlan:
@@ -30,6 +38,13 @@ class CodePlan:
     def keeps(self) -> bool:
         """Whether the run gets a copy of any code."""
         return self.project is not None or self.same_as is not None
+
+    @property
+    def copy(self) -> str | None:
+        """Where the run's folder has the copy; None: nothing is kept."""
+        if self.same_as is not None:
+            return copy_in_run(str(self.same_as.record["code"]["project"]))
+        return copy_in_run(self.project.name) if self.project else None
 
     @property
     def root(self) -> Path | None:

@@ -18,6 +18,7 @@ from hpckit.job.program import ProgramKind
 from hpckit.payload.task import Task
 from hpckit.runs import Run
 from hpckit.submission.code_notes import notes_on, program_in
+from hpckit.submission.code_plan import LINK, copy_in_run
 from hpckit.text import in_line, plural
 
 if TYPE_CHECKING:  # only a submission looks through the files
@@ -26,8 +27,6 @@ if TYPE_CHECKING:  # only a submission looks through the files
     from hpckit.code.tree import Tree
     from hpckit.submission.model import Submission
 
-# In a run's folder, a link to its project in the kept tree.
-LINK = "code"
 _MODULE = ProgramKind.MODULE
 _MB = 10**6
 _SHOWN = 5
@@ -222,17 +221,18 @@ def link_code(base: Path, kept: KeptCode) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    inside = f"../{kept.record['store']}/trees/{kept.tree.name}/{kept.record['project']}"
-    (base / LINK).symlink_to(inside)
+    top = str(kept.record["project"]).partition("/")[0]
+    (base / LINK).symlink_to(f"../{kept.record['store']}/trees/{kept.tree.name}/{top}")
 
 
 def with_code(tasks: list[Task], submission: "Submission", kept: KeptCode | None) -> list[Task]:
     """Return tasks that run the kept code."""
     if kept is None:
         return tasks
-    code, script, job = submission.place.dir / LINK, kept.record["script"], submission.job
+    script, job = kept.record["script"], submission.job
+    code = submission.place.dir / copy_in_run(str(kept.record["project"]))
     # The word that names it is the last but the arguments.
     start = len(job.program.command(job.environment, own_python()[0])) - 1
-    copies = tuple((root, str(kept.tree.path / name)) for name, root in kept.tree.manifest.roots)
     program = (start, str(code / script)) if script and job.program.kind is not _MODULE else None
+    copies = tuple(kept.tree.places())
     return [replace(row, code_dir=str(code), code_map=copies, program=program) for row in tasks]

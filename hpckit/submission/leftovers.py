@@ -17,9 +17,9 @@ from hpckit.payload.function import FOLDER as CALL
 from hpckit.run_files import JOB_LOG
 from hpckit.runs import RECORD
 from hpckit.submission.cleaning import measured, unsafe
+from hpckit.submission.code_plan import LINK
 from hpckit.submission.folders import REMOVED
 from hpckit.submission.handover import ARRAY_RECORD, HANDOVER, SCRIPT
-from hpckit.submission.kept_code import LINK
 from hpckit.submission.lost_jobs import has_no_job
 from hpckit.submission.needed_code import code_folder, unneeded
 

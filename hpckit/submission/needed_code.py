@@ -6,8 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from hpckit.paths import is_there
+from hpckit.submission.code_plan import LINK
 from hpckit.submission.handover import ARRAY_RECORD
-from hpckit.submission.kept_code import LINK
 
 
 def needed_trees(runs: Path, going: Collection[str] = ()) -> set[str]:

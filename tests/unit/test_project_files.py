@@ -8,6 +8,7 @@ import pytest
 
 from hpckit.api.prepare import prepare
 from hpckit.code.files import TooManyError, find_files
+from hpckit.code.making import _mode_over
 from hpckit.code.project import Project, project_of, read_rules
 from hpckit.code.secrets import looks_secret
 from hpckit.collections.collection import CodeRules
@@ -126,9 +127,56 @@ def test_outside_git_the_scripts_folder_is_the_project(tmp_path: Path) -> None:
     write(tmp_path, "p/env/pyvenv.cfg", "p/conda/conda-meta/history")
     write(tmp_path, f"p/{OWN_FOLDER}/4242/c1.r0.7.jsonl")
     project = project_of(tmp_path / "p" / "train.py", tmp_path)
-    assert project == Project(root=tmp_path / "p", git=False, file=tmp_path / "p" / "train.py")
+    assert project is not None
+    assert (project.root, project.git, project.alone) == (tmp_path / "p", False, False)
+    assert project.file == tmp_path / "p" / "train.py"
     found = find_files(project, CodeRules(), tmp_path / "p" / "mine")
     assert names(found) == {"train.py", "lib/a.py"}
+
+
+def test_folders_over_a_project_end_where_places_for_all_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "home/work/a/b/c/d/train.py")
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+
+    def over(folder: str) -> list[str]:
+        project = project_of(home / folder / "train.py", tmp_path)
+        assert project is not None
+        assert project.name.split("/") == [row.name for row in (*project.above, project.root)]
+        return [str(row.relative_to(tmp_path)) for row in project.above]
+
+    assert over("work/a/b/c/d") == ["home/work/a", "home/work/a/b", "home/work/a/b/c"]
+    assert over("work/a") == ["home/work"]
+    assert over("work") == ["home"]  # what lies beside a folder in the home is found, too
+    monkeypatch.setattr("hpckit.code.project._is_mine", lambda folder: folder != home / "work/a")
+    assert over("work/a/b/c") == ["home/work/a/b"]
+
+
+def test_names_over_a_project_are_those_beside_the_way_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "p/tools/train.py", "p/tools/in.txt", "p/data/a", "p/.env", "p/runs/x",
+          "p/__pycache__/x", "q.txt")  # fmt: skip
+    (tmp_path / "p/gone").symlink_to("nowhere")
+    project = project_of(tmp_path / "p/tools/train.py", tmp_path)
+    assert project is not None
+    found = find_files(project, CodeRules())
+    (near, name, names), (far, top, others), *_ = found.beside(tmp_path / "p/runs")
+    assert (near, name, names) == (tmp_path / "p", f"{top}/p", ["data", "gone"])
+    assert (far, others) == (tmp_path, ["q.txt"])
+    monkeypatch.setattr("hpckit.code.files._MOST_LINKS", 2)
+    assert [names for _, _, names in found.beside(tmp_path / "p/runs")][:2] == [names, []]
+
+
+@pytest.mark.parametrize(("mode", "kept"), [(0o755, 0o555), (0o711, 0o511), (0o700, 0o511)])
+def test_names_over_a_project_are_shown_to_those_who_may_list_them(
+    tmp_path: Path, mode: int, kept: int
+) -> None:
+    tmp_path.chmod(mode)
+    assert _mode_over(tmp_path, is_open=True) == kept
+    assert _mode_over(tmp_path, is_open=False) & 0o077 == 0
 
 
 def test_outside_git_an_earlier_folder_of_runs_is_no_code(tmp_path: Path) -> None:
@@ -200,9 +248,13 @@ def test_a_place_for_all_kinds_of_things_is_no_project(
 
 
 def test_an_installed_program_has_no_project(tmp_path: Path) -> None:
-    write(tmp_path, "lib/site-packages/tool/x.py", "v/pyvenv.cfg", "v/bin/tool")
+    write(tmp_path, "lib/site-packages/tool/x.py", "v/pyvenv.cfg", "v/bin/tool",
+          "c/conda-meta/history", "c/bin/python")  # fmt: skip
     assert project_of(tmp_path / "lib/site-packages/tool/x.py", tmp_path) is None
     assert project_of(tmp_path / "v/bin/tool", tmp_path) is None
+    assert project_of(tmp_path / "c/bin/python", tmp_path) is None
+    for path in ("/usr/bin/env", "/opt/julia/bin/julia", "/usr/lib/python3.11/timeit.py"):
+        assert project_of(Path(path), tmp_path) is None
 
 
 SECRETS = [".env", ".env.local", "a.pem", "b.key", "id_rsa", "id_ed25519.old", ".netrc",

@@ -113,21 +113,38 @@ _find_kept = machinery.FileFinder.path_hook(
 )
 
 
+def _bytecode_of(kept: str) -> str:
+    """Return a store's folder of bytecode; a copy in it is STORE/trees/NAME/..."""
+    at = kept
+    while at != os.path.dirname(at):  # noqa: PTH120
+        at = os.path.dirname(at)  # noqa: PTH120
+        folder = os.path.join(os.path.dirname(at), BYTECODE)  # noqa: PTH118, PTH120
+        if os.path.basename(at) == "trees" and os.path.isdir(folder):  # noqa: PTH112, PTH119
+            return folder
+    return ""
+
+
 def install(text: str) -> None:
-    """Install it; `text` has a line for each project: its folder, a tab, its copy."""
+    """Install it; `text` has a line for each project: its folder, a tab, its copy.
+
+    Lines of folders over a project follow it. In what stands for them in a copy are links alone.
+    """
     pairs = [tuple(line.split("\t")) for line in text.split("\n")]
-    places = [(os.path.realpath(own), os.path.realpath(kept)) for own, kept in pairs]
-    for _, kept in places:  # STORE/trees/NAME/PROJECT
-        store = kept.rsplit(os.sep, 3)[0]
-        _folders[kept] = os.path.join(store, BYTECODE)  # noqa: PTH118
+    every = [(os.path.realpath(own), os.path.realpath(kept)) for own, kept in pairs]
+    over = [row for row in every if any(kept.startswith(row[1] + os.sep) for _, kept in every)]
+    places = [row for row in every if row not in over]
+    for _, kept in places:
+        _folders[kept] = _bytecode_of(kept)
 
     def hook(path: str) -> "_Both":
         real = os.path.realpath(path or ".")
+        for own, kept in (*places, *over):  # runs, and so copies, may lie in the project
+            if _is_in(real, kept):
+                inside = real[len(kept) :]
+                return _pair("" if (own, kept) in over else kept + inside, own + inside)
         for own, kept in places:
-            for base in (kept, own):  # runs, and so copies, may lie in the project
-                if real == base or real.startswith(base + os.sep):
-                    inside = real[len(base) :]
-                    return _pair(kept + inside, own + inside)
+            if _is_in(real, own):
+                return _pair(kept + real[len(own) :], real)
         raise ImportError(path)
 
     def _pair(kept: str, own: str) -> "_Both":
@@ -139,6 +156,10 @@ def install(text: str) -> None:
     sys.path_hooks.insert(0, hook)
     sys.path_importer_cache.clear()
     _turn_editable(places)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
 
 
 def _is_installed(path: str) -> bool:
