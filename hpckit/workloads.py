@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all
@@ -23,7 +23,11 @@ _FALSE = {"false": False, "no": False, "off": False, "0": False}
 
 @frozen(kw_only=True)
 class Parameter:
-    """One parameter of a workload, as `--set name=value` and the script's `--name value`."""
+    """One parameter of a workload, as `--set name=value` and the script's `--name value`.
+
+    `written` is the name as the workload's file has it, where that is with `_`: so is the script's
+    option.
+    """
 
     name: str
     type: str
@@ -32,6 +36,7 @@ class Parameter:
     choices: tuple[Scalar, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    written: str | None = None
 
     def parse(self, text: str) -> Scalar:
         """Turn command-line text into a value of the parameter's type.
@@ -72,9 +77,8 @@ class Parameter:
         """Return the script's arguments for a value: a flag for true, nothing for false or null."""
         if value is None or value is False:
             return ()
-        if value is True:
-            return (f"--{self.name}",)
-        return (f"--{self.name}", str(value))
+        option = f"--{self.written or self.name}"
+        return (option,) if value is True else (option, str(value))
 
 
 _CONVERT: Mapping[str, Callable[[str], Scalar]] = {
@@ -294,9 +298,11 @@ def _parameters(fields: Fields) -> dict[str, Parameter]:
             )
         if not re.fullmatch(_NAME, name):
             raise ConfigError(
-                f"parameter {key!r} cannot be an option: use letters, digits and -.", at=entry.mark
+                f"parameter {key!r} cannot be an option: use letters, digits, - and _.",
+                at=entry.mark,
             )
-        parameters[name] = _parameter(name, entry)
+        made = _parameter(name, entry)
+        parameters[name] = replace(made, written=key) if key != name else made
         entry.refuse_unknown()
     return parameters
 

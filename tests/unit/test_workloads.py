@@ -143,7 +143,18 @@ def test_values_become_arguments(value, words) -> None:
 
 def test_arguments_come_in_the_files_order(here: Path) -> None:
     values = {"dry": True, "lr": 0.1, "batch-size": 2}
-    assert mine(here).arguments(values) == ("--batch-size", "2", "--lr", "0.1", "--dry")
+    assert mine(here).arguments(values) == ("--batch_size", "2", "--lr", "0.1", "--dry")
+
+
+def test_an_option_is_called_as_the_workloads_file_calls_it(here: Path) -> None:
+    rows = "parameters:\n  n_epochs: {type: int, help: h}\n  last-one: {type: bool, help: h}\n"
+    made = mine(here, f"{HEAD}{rows}")
+    for words in (["n_epochs=3", "last_one=yes"], ["n-epochs=3", "last-one=yes"]):
+        assert made.arguments(made.parse_settings(words)) == ("--n_epochs", "3", "--last-one")
+    with pytest.raises(RequestError, match="'n-epochs' is set twice"):
+        made.parse_settings(["n_epochs=3", "n-epochs=4"])
+    with pytest.raises(ConfigError, match="twice"):
+        mine(here, f"{HEAD}{rows}  n-epochs: {{type: int, help: h}}\n")
 
 
 @given(st.text().filter(lambda text: not text.startswith("-")))
