@@ -1,7 +1,7 @@
-"""The functions of chapter 13.5 of "Dive into Deep Learning" (d2l.ai), by its names and orders.
+"""The functions of "Dive into Deep Learning" (d2l.ai), 13.3 and 13.5, by its names and orders.
 
-What its notebook has as globals, the network and the loss, are arguments here, with the notebook's
-as the default. They are `hpckit.parallel.scratch` and `hpckit.parallel.sharing` under other names.
+What its notebooks have as globals, the network and the loss, are arguments here, with the book's
+as the default. They are `hpckit.parallel.scratch`, `sharing` and `benchmark` under other names.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,30 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
+from hpckit.parallel import benchmark
 from hpckit.parallel.scratch import Loss, Model, Parameters, allreduce, copy_params
 from hpckit.parallel.scratch import train_batch as train_on_replicas
 from hpckit.parallel.sharing import split_batch
 
-__all__ = ["allreduce", "copy_params", "get_params", "lenet", "split_batch", "train_batch"]
+__all__ = [
+    "BenchMark", "Benchmark", "allreduce", "copy_params", "get_params", "lenet", "split_batch",
+    "train_batch",
+]  # fmt: skip
 
 get_params = copy_params  # (params, device); the chapter has both names
+
+
+class Benchmark(benchmark.Benchmark):
+    """Prints its text and how long a `with` block took, which waits for no device by itself.
+
+    `hpckit.parallel.benchmark.Benchmark` waits for the devices that it is given.
+    """
+
+    def __init__(self, description: str = "Done") -> None:
+        super().__init__(name=description)
+
+
+BenchMark = Benchmark  # as courses that follow the book spell it
 
 
 def lenet(X: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:  # noqa: N803

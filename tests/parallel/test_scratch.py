@@ -1,5 +1,6 @@
 """Data parallelism from scratch against one device, over even, uneven and empty parts."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -85,6 +86,12 @@ def test_the_books_names_and_orders() -> None:
             assert (mine - wanted).abs().max().item() < 1e-12
     with pytest.raises(ValueError, match="Parameters are on cpu, cpu, not on the devices cpu, m"):
         d2l.train_batch(x, y, all_params, [CPU, torch.device("meta")], 0.2)
+
+
+def test_the_books_benchmark_prints_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with d2l.BenchMark("cuda:0"), d2l.Benchmark():  # a text, and no device to wait for
+        pass
+    assert re.fullmatch(r"Done: \d\.\d{4} sec\ncuda:0: \d\.\d{4} sec\n", capsys.readouterr().out)
 
 
 def test_copies_never_share_memory() -> None:
