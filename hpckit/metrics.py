@@ -23,6 +23,7 @@ METRICS = "metrics.jsonl"
 RESTART, RESUMED = "restart", "resumed"
 Row = dict[str, Any]
 _LONG = 1e12  # a number of so many digits is written with its power of ten
+_FEW = 10.0  # below it, a speed has decimals
 _TAIL_BYTES, _ALL_BYTES = 32_000, 64 * 2**20
 
 
@@ -61,7 +62,8 @@ class Progress:
         if self.test_accuracy is not None:
             parts.append(f"held-out accuracy {_fixed(self.test_accuracy, 3)}")
         if self.samples_per_s:
-            parts.append(f"{_fixed(self.samples_per_s, 0)} samples/s")
+            few = self.samples_per_s < _FEW  # whole numbers would say 0
+            parts.append(f"{_fixed(self.samples_per_s, 2 if few else 0)} samples/s")
         if self.seconds_left is not None and not over:
             parts.append(f"{format_seconds(self.seconds_left)} left")
         return " ".join(parts)

@@ -56,8 +56,8 @@ def test_mpi_vi_over_gpus_is_timed_and_drawn(desk: Desk) -> None:
     """The seeds' picture of time over GPUs, by one command."""
     pytest.importorskip("mpi4py")
     words = ("scale", "mpi_vi", "--gpus", "1,2", "--repeat", "2", *QUIET, *settings(SMALL_VI))
-    files = ("--png", "time.png", "--html", "study.html")
-    found = desk.call(*words, *files, "--full-epochs", "500", "--json").json
+    shown = ("--png", "time.png", "--html", "study.html")
+    found = desk.call(*words, *shown, "--full-epochs", "500", "--json").json
     all_count(found, [1, 2])
     one, two = found["sizes"]
     assert one["communication_s"] == 0  # a rank alone sends nothing
@@ -67,6 +67,12 @@ def test_mpi_vi_over_gpus_is_timed_and_drawn(desk: Desk) -> None:
     assert any("ran on CPUs" in line for line in found["notes"])
     assert (desk.work / "time.png").read_bytes().startswith(b"\x89PNG")
     assert found["study"] in (desk.work / "study.html").read_text()
+    files = [*(desk.work / "runs").glob("*/metrics.jsonl")]
+    assert len(files) == 4
+    for file in files:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        drawn = [row["samples_per_s"] * row["s_per_step"] for row in rows]
+        assert drawn == pytest.approx([2] * 4)  # --n-samples-per-epoch
     # Round by round, there and back; and the same again from the runs alone.
     rows = sorted(found["runs"], key=lambda row: int(row["job_id"]))
     assert [row["size"] for row in rows] == [1, 2, 2, 1]

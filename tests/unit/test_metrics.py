@@ -80,6 +80,7 @@ def test_progress_reads_as_one_line() -> None:
     text = "step 5/10 epoch 1/2 loss 0.1235 1,234 samples/s 5 s left"
     assert found.text() == text
     assert found.text(over=True) == text.removesuffix(" 5 s left")
+    assert Progress(step=5, samples_per_s=0.25).text() == "step 5 0.25 samples/s"
 
 
 def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -> None:

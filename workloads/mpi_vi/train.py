@@ -108,6 +108,7 @@ def recorder(args: Namespace, out: Path, ranks: Ranks) -> Callable[[int, Figures
         seconds, message = now - last, ranks.spent.seconds - sent
         speed = {
             "s_per_step": seconds,
+            "samples_per_s": args.n_samples_per_epoch / seconds,  # of the simulator, by all ranks
             "compute_s": seconds - message,
             "communication_s": message,  # of rank 0, with its wait for the slowest rank
         }
