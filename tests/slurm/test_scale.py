@@ -67,7 +67,7 @@ def test_mpi_vi_over_gpus_is_timed_and_drawn(desk: Desk) -> None:
     assert any("ran on CPUs" in line for line in found["notes"])
     assert (desk.work / "time.png").read_bytes().startswith(b"\x89PNG")
     assert found["study"] in (desk.work / "study.html").read_text()
-    files = [*(desk.work / "runs").glob("*/metrics.jsonl")]
+    files = [*desk.runs.glob("*/metrics.jsonl")]
     assert len(files) == 4
     for file in files:
         rows = [json.loads(line) for line in file.read_text().splitlines()]
