@@ -16,7 +16,7 @@ from hpckit.group_report.absent import absent_notes
 from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
-from hpckit.group_report.lost import by_ranks, lost_notes
+from hpckit.group_report.lost import by_queue, by_ranks, end_notes, lost_notes
 from hpckit.group_report.measured import Figures, Measured, own_runs
 from hpckit.group_report.parts import joined
 from hpckit.group_report.schema import json_schema
@@ -141,7 +141,8 @@ def _uses(
         with patience(own_patience_s()):  # accounting may answer while the controller does not
             cluster = cluster_name()
         rows, kept = allocations(asked, cluster, time.time())
-    rows = joined(rows)
+    ends = by_queue(joined(rows))
+    rows = list(ends.rows)
     lost = [row for row in rows if row.start_lost]
     if lost:
         rows = by_ranks(rows, own_runs(lost, runs))
@@ -151,8 +152,11 @@ def _uses(
     rows = [row for row in rows if not row.start_lost and row.overlaps(asked.since, asked.until)]
     figures = Figures(own_runs(rows, runs), more.measured)
     uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
-    absent = absent_notes(asked, [*rows, *left], hide_names=hide_names)
-    missing = lost_notes(len(lost) - len(left), left, hide_names=hide_names)
+    absent = absent_notes(asked, [*rows, *left, *ends.lost], hide_names=hide_names)
+    missing = [
+        *lost_notes(len(lost) - len(left), left, hide_names=hide_names),
+        *end_notes(ends, more.rows, hide_names=hide_names),
+    ]
     return uses, [*absent, *_notes(rows), *missing, *kept, *more.notes]
 
 

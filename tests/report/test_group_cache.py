@@ -86,6 +86,7 @@ def database(here: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
         start = NOW - chance.randrange(40 * DAY)
         made.rows.append(
             row(str(number), start, chance.random() * 40, User=chance.choice(("ann", "bob")))
+            | {"TimelimitRaw": "6000"}
         )
         if int(made.rows[-1]["End"]) > NOW or number == 9:
             made.rows[-1] |= {"State": "RUNNING", "End": "Unknown"}

@@ -33,6 +33,7 @@ print("ClusterName             = test")
 def ledger(here: Path) -> Path:
     """A ledger that the site names, on the cluster `test`."""
     add_program(here.parent / "bin" / "scontrol", _SCONTROL.format(python=sys.executable))
+    add_program(here.parent / "bin" / "sacctmgr", "#!/bin/sh\n")
     folder = here.parent / "ledger"
     folder.mkdir()
     text = yaml.safe_dump({"description": "ours", "ledger": str(folder)})
