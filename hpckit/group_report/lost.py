@@ -18,7 +18,7 @@ from hpckit.ranks import attempt_times
 from hpckit.runs import Run
 from hpckit.slurm.client import patience
 from hpckit.slurm.jobs import squeue
-from hpckit.slurm.states import JobRecord, is_finished
+from hpckit.slurm.states import JobRecord, is_running
 from hpckit.text import counted, listed
 
 _MOST_NAMED = 5
@@ -82,7 +82,7 @@ def by_queue(rows: Sequence[Allocation]) -> Ends:
 
 
 def _is_late(row: Allocation) -> bool:
-    if row.end is not None or row.start_lost or is_finished(row.state):
+    if row.end is not None or row.start_lost or not is_running(row.state):
         return False
     if row.limit_s is None or row.elapsed_s is None:
         return False
