@@ -1,6 +1,7 @@
 """`hpckit.report`: what the GPUs of a user, an account or a whole cluster did over some time."""
 
 import getpass
+import pwd
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -130,8 +131,16 @@ def _asked(
     if everyone and users:
         raise RequestError("Give --user or --all, not both.")
     mine = not (users or accounts or everyone)
-    whom = (getpass.getuser(),) if mine else tuple(users)
+    whom = (getpass.getuser(),) if mine else tuple(dict.fromkeys(map(_login, users)))
     return Asked(since=begin, until=end, users=whom, accounts=tuple(accounts))
+
+
+def _login(word: str) -> str:
+    """Return a user's login name; sacct takes numbers as well, but ledgers know names alone."""
+    try:
+        return pwd.getpwuid(int(word)).pw_name if word.isdecimal() else word
+    except (KeyError, OverflowError):
+        return word
 
 
 def _uses(

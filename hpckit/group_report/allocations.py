@@ -34,8 +34,8 @@ _COLUMNS = (
     *("JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End"),
     *("ElapsedRaw", "Suspended", "TimelimitRaw", "NNodes", "AllocTRES", "AdminComment", "JobName"),
 )
-# What sacct takes as one name; a comma would part two.
-_NAME = re.compile(r"[\w.@+-]{1,256}", re.ASCII)
+# In a list of names a comma parts two, and sacct takes quotes away (22.05, slurm_addto_char_list).
+_LONGEST_NAME = 256
 # Who may know of an attempt.
 SOURCES = ("accounting", "ledger")
 # A hundred thousand jobs take sacct some seconds; a slow database takes more. Whoever asks has a
@@ -252,7 +252,18 @@ def _moment(seconds: float) -> str:
 
 
 def _names(words: Sequence[str]) -> str:
+    """Join names as sacct takes several; accounts may have spaces and letters of any language.
+
+    Raises:
+        RequestError: one cannot be a name.
+    """
     for word in words:
-        if not _NAME.fullmatch(word) or word.startswith("-"):
-            raise RequestError(f"{word!r} cannot be the name of a user or an account.")
+        refused = f"{word!r} cannot be the name of a user or an account"
+        if "," in word:
+            raise RequestError(f"{refused}. Give the option once for each name.")
+        if not word.strip():
+            raise RequestError(f"{refused}: it is empty.")
+        odd = word != word.strip() or word.startswith("-") or not word.isprintable()
+        if odd or not {*"\"'"}.isdisjoint(word) or len(word) > _LONGEST_NAME:
+            raise RequestError(f"{refused}. Give it as sacctmgr shows it.")
     return ",".join(words)

@@ -23,10 +23,11 @@ class Asked:
     accounts: tuple[str, ...] = ()
 
     def wants(self, entry: Entry) -> bool:
-        """Say whether a report is of this attempt."""
+        """Say whether a report is of this attempt; capitals of an account mean small letters."""
+        account, accounts = (entry.account or "").lower(), [name.lower() for name in self.accounts]
         return (
             (not self.users or entry.user in self.users)
-            and (not self.accounts or entry.account in self.accounts)
+            and (not accounts or account in accounts)
             and entry.start < self.until
             and entry.end > self.since
         )

@@ -215,12 +215,16 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
         (("--since", "soon"), "--since 'soon' is neither an age (12h, 30d, 4w) nor a day"),
         (("--since", "1d", "--until", "2d"), "not before --until 2d. Give an earlier --since."),
         (("--by", "weak"), "--by 'weak' is unknown. Did you mean 'week'?"),
-        (("--user", "a,b"), "'a,b' cannot be the name of a user or an account."),
+        (("--user", "a,b"), "'a,b' cannot be the name of a user or an account. Give the option "
+         "once for each name."),
+        (("--account", ""), "'' cannot be the name of a user or an account: it is empty."),
+        (("--account", "la'b"), '"la\'b" cannot be the name of a user or an account. Give it as '
+         "sacctmgr shows it."),
         (("--account=--all",), "'--all' cannot be the name of a user or an account."),
         (("--user", "a", "--all"), "Give --user or --all, not both."),
         (("--json", "--csv"), "Give one of --json, --csv, --markdown, --html and --schema."),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_word_is_one_error(accounts, cli: Cli, words: tuple[str, ...], said: str) -> None:
     accounts()
     answer = cli("report", *words)
@@ -273,6 +277,20 @@ def test_a_name_that_accounting_does_not_have_is_a_wrong_word(
     answer = cli("report", *words)
     assert (answer.status, answer.out) == (2, "")
     assert said in answer.err
+
+
+@pytest.mark.parametrize("name", ["deep learning", "théorie", "o=hpc:lab", "lab@corp"])
+def test_an_account_may_have_any_name_that_slurm_takes(
+    accounts, here: Path, cli: Cli, name: str
+) -> None:
+    asked = accounts(row("1", NOW - HOUR, 0.5, Account=name))
+    said = json.loads(cli("report", "--account", name, "--by", "account", "--json").out)
+    assert [group["name"] for group in said["groups"]] == [name]
+    assert asked()["--accounts"] == name
+    accounts()
+    sacctmgr(here, "root", "lab", f"'{name}'")
+    answer = cli("report", "--account", name, "--json")
+    assert (answer.status, len(json.loads(answer.out)["notes"])) == (0, 1)
 
 
 @pytest.mark.parametrize("unknown", ["alic", "daemon"])

@@ -64,6 +64,20 @@ def report(cli: Cli, *words: str) -> dict[str, Any]:
     return said
 
 
+def test_capitals_and_numbers_mean_the_same_in_a_ledger(accounts, cli: Cli, ledger: Path) -> None:
+    """As for sacct."""
+    start = NOW - 5 * HOUR
+    accounts(row("1", start, 2, User=ME))
+    put(ledger, ME, line(ME, "1", start, 2), line(ME, "2", start, 1))
+    for words in (("--account", "LAB"), ("--user", str(os.getuid())), ("--user", ME)):
+        said = report(cli, *words)
+        assert (said["total"]["jobs"], said["total"]["gpu_hours_measured"]) == (
+            2,
+            pytest.approx(6, abs=0.01),
+        )
+        assert said["who"] in ("account LAB", ME)
+
+
 @as_root
 def test_jobs_that_slurm_hides_count_and_all_others_once(
     accounts, cli: Cli, here: Path, ledger: Path
