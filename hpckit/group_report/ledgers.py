@@ -125,10 +125,12 @@ def _parts(row: Allocation, rows: Iterable[Allocation]) -> Iterator[Allocation]:
 
 
 def _measured(entry: Entry, row: Allocation) -> Measured:
+    used = entry.utilization_percent
     return Measured(
-        utilization_percent=entry.utilization_percent,
+        # A line has all digits of a sum: 49.99999999999999 is in the class that 50 begins.
+        utilization_percent=None if used is None else round(used, 6),
         energy_joules=entry.energy_joules if row.first_start is None else None,
-        source=None if entry.utilization_percent is None else "ledger",
+        source=None if used is None else "ledger",
         workload=entry.workload,
         template=entry.template,
         advice=entry.advice,

@@ -9,7 +9,7 @@ from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
 from hpckit.report.terminal import energy, hours, mass, percent
-from hpckit.text import format_period
+from hpckit.text import counted, format_period
 
 Document = Mapping[str, Any]
 UTILIZATIONS = ("0–10 %", "10–25 %", "25–50 %", "50–75 %", "75–100 %")
@@ -99,8 +99,8 @@ def _head(document: Document) -> Element:
 
 def _sentences(whole: Document) -> Iterator[str]:
     held, failed = whole["gpu_hours"], whole["gpu_hours_failed"]
-    of_them = f", {whole['failed_jobs']} of them failed" if whole["failed_jobs"] else ""
-    yield f"{whole['jobs']} jobs{of_them}. They held {hours(held)} GPU-hours."
+    jobs = counted(whole["jobs"], "job")
+    yield f"{jobs}, {whole['failed_jobs']} failed. {hours(held)} GPU-hours were held."
     if whole["gpu_hours_measured"]:
         yield (
             f"The GPUs were busy for {percent(whole['utilization_percent'])} of the time: "

@@ -69,6 +69,16 @@ def test_every_number_is_that_of_json(lab: Path, cli: Cli) -> None:
     assert written.read_bytes() == Path("page.html").read_bytes()
 
 
+def test_one_job_is_said_to_be_one(accounts, cli: Cli, here: Path) -> None:
+    accounts(row("1", NOW - HOUR, 0.5, State="FAILED"))
+    assert "  1 job, 1 failed; 1.0 GPU-hours held" in cli("report").out
+    cli("report", "--html", "page.html")
+    verdict = read_html(here / "page.html").one("section", id="verdict").text
+    assert "1 job, 1 failed. 1.0 GPU-hours were held." in verdict
+    accounts(*(row(str(at), NOW - HOUR, 0.5) for at in range(3)))
+    assert "  3 jobs, 0 failed; " in cli("report").out
+
+
 def test_the_page_says_what_is_not_known_and_where_factors_stand(lab: Path, cli: Cli) -> None:
     cli(*WORDS, "--html", "page.html")
     page = read_html(Path("page.html"))

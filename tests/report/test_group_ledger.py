@@ -64,6 +64,13 @@ def report(cli: Cli, *words: str) -> dict[str, Any]:
     return said
 
 
+def test_a_line_is_in_the_class_of_its_summary(accounts, cli: Cli, ledger: Path) -> None:
+    accounts()
+    put(ledger, ME, line(ME, "1", NOW - 5 * HOUR, 2, utilization_percent=49.99999999999999))
+    hours = report(cli, "--all")["total"]["utilization_hours"]
+    assert [value > 0 for value in hours] == [False, False, False, True, False]
+
+
 def test_capitals_and_numbers_mean_the_same_in_a_ledger(accounts, cli: Cli, ledger: Path) -> None:
     """As for sacct."""
     start = NOW - 5 * HOUR
