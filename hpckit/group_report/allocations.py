@@ -3,6 +3,7 @@
 sacct shows other users' jobs only where the site allows it (PrivateData in slurm.conf).
 """
 
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -181,7 +182,7 @@ def _ask(words: Sequence[str], users: Sequence[str], accounts: Sequence[str]) ->
 
 def _answer(argv: Sequence[str]) -> Completed:
     try:
-        return ask(argv, timeout_s=_LIMIT_S)
+        return ask(argv, env={**os.environ, "TZ": "UTC"}, timeout_s=_LIMIT_S)
     except CommandError as error:
         if unknown := re.search(_NOBODY, error.stderr):
             raise RequestError(
@@ -247,8 +248,11 @@ def _has_rows(text: str, mark: str) -> bool:
 
 
 def _moment(seconds: float) -> str:
-    """Write a moment as sacct reads it, in this machine's time (sacct(1), --starttime)."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+    """Write a moment as sacct reads it in UTC (sacct(1), --starttime).
+
+    In the night in which clocks go back, an hour of this machine's time is there twice.
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _names(words: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """`hpckit report`: what is asked of accounting, what is added up, and what is written."""
 
+import calendar
 import csv
 import io
 import json
@@ -28,9 +29,9 @@ from tests.unit.made import make_run, rank
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]
 _SACCT = """#!{python}
-import json, sys
+import json, os, sys
 options = dict(word.partition("=")[::2] for word in sys.argv[1:])
-json.dump(options, open({log!r}, "w"))
+json.dump(options | {{"TZ": os.environ.get("TZ")}}, open({log!r}, "w"))
 columns = options["--format"].split(",")
 for row in json.load(open({rows!r})):
     print(options["--delimiter"].join(row.get(name, "") for name in columns))
@@ -186,6 +187,29 @@ def test_a_start_that_accounting_lost_leaves_out_suspended_time() -> None:
     assert found.share_held == 0.5
 
 
+def moment(text: str) -> float:
+    """Read a moment that sacct was given, in UTC."""
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
+
+
+def test_the_hour_that_a_night_has_twice_is_asked_for_in_utc(
+    accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sacct would take half past two for either, and leave out what ended in between."""
+    asked = accounts()
+    monkeypatch.setenv("TZ", "Europe/Stockholm")
+    time.tzset()
+    try:
+        first = calendar.timegm((2025, 10, 26, 0, 30, 0))
+        hpckit.report(users="dora", since=first, until=first + HOUR)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    found = asked()
+    assert (found["--starttime"], found["TZ"]) == ("2025-10-26T00:30:00", "UTC")
+    assert found["--endtime"] == "2025-10-26T01:30:00"
+
+
 def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     asked = accounts()
     monkeypatch.setattr("getpass.getuser", lambda: "me")
@@ -194,8 +218,8 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     assert answer.out.startswith("GPU use of me, 2026-09-01 to 2026-09-03\n  0 jobs")
     options = asked()
     assert options["--user"] == "me"
-    assert options["--starttime"] == "2026-09-01T00:00:00"
-    assert options["--endtime"] == "2026-09-03T00:00:00"
+    begin, end = (time.mktime((2026, 9, day, 0, 0, 0, 0, 0, -1)) for day in (1, 3))
+    assert (moment(options["--starttime"]), moment(options["--endtime"])) == (begin, end)
     assert options.keys() >= {"--allocations", "--duplicates"}
     day = cli("report", "--since", "2026-09-01T08:30", "--until", "2026-09-02").out
     assert day.startswith("GPU use of me, 2026-09-01 08:30 to 2026-09-02 00:00\n")

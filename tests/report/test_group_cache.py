@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Answer, add_program
-from tests.report.test_group import HOUR, NOW, row
+from tests.report.test_group import HOUR, NOW, moment, row
 
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]
@@ -108,10 +108,6 @@ def forget(here: Path) -> None:
 
 def kept(here: Path) -> list[Path]:
     return sorted((here.parent / "home" / ".cache" / "hpckit" / "report").glob("*.json"))
-
-
-def moment(text: str) -> float:
-    return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 
 def test_the_second_asks_for_the_last_day_only_and_says_the_same(
