@@ -150,6 +150,7 @@ def _uses(
         with patience(own_patience_s()):  # accounting may answer while the controller does not
             cluster = cluster_name()
         rows, kept = allocations(asked, cluster, time.time())
+    cluster = cluster or next((row.cluster for row in rows if row.cluster), None)
     ends = by_queue(joined(rows))
     rows = list(ends.rows)
     lost = [row for row in rows if row.start_lost]

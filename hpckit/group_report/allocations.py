@@ -33,7 +33,8 @@ APART_S = 60.0
 # AdminComment and the job's name are free text: they come last, as `cut_rows` needs it.
 _COLUMNS = (
     *("JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End"),
-    *("ElapsedRaw", "Suspended", "TimelimitRaw", "NNodes", "AllocTRES", "AdminComment", "JobName"),
+    *("ElapsedRaw", "Suspended", "TimelimitRaw", "NNodes", "AllocTRES", "Cluster"),
+    *("AdminComment", "JobName"),
 )
 # In a list of names a comma parts two, and sacct takes quotes away (22.05, slurm_addto_char_list).
 _LONGEST_NAME = 256
@@ -58,6 +59,7 @@ class Allocation:
         first_start: when its attempt began, where this is a part of one that changed its size.
         elapsed_s: for how long it held its nodes, as Slurm says.
         suspended_s: for how long it was suspended, which Slurm does not count as held.
+        cluster: the name of the cluster whose accounting has it.
         comment: AdminComment, where sites keep the record of Princeton's jobstats.
         known_by: `accounting`, or `ledger` where Slurm does not show it.
     """
@@ -80,6 +82,7 @@ class Allocation:
     first_start: float | None = None
     elapsed_s: int | None = None
     suspended_s: float = 0.0
+    cluster: str | None = None
     comment: str = ""
     known_by: str = "accounting"
 
@@ -215,6 +218,7 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
             job_id=row["JobID"],
             user=row["User"],
             account=row["Account"],
+            cluster=row["Cluster"] or None,
             partition=row["Partition"],
             name=row["JobName"],
             state=state,

@@ -10,7 +10,7 @@ from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import Measured
 from hpckit.ledger import Entry, of_cluster, read_ledger
 from hpckit.slurm.states import parse_state
-from hpckit.text import counted
+from hpckit.text import counted, listed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ def from_ledgers(
         hide_names: name no users, folders and files in notes.
     """
     found, known = FromLedgers(), _by_job(rows) if folders else {}
-    entries: dict[tuple[str, int, str], Entry] = {}
+    entries: dict[tuple[str | None, str, int, str], Entry] = {}
     for folder in folders:
         try:
             read = read_ledger(folder, asked.since, asked.users)
@@ -77,7 +77,9 @@ def from_ledgers(
             continue
         found.notes += read.notes(hide_names=hide_names)
         mine = of_cluster(read.entries, cluster)
-        entries |= {(row.job_id, row.restart, row.user): row for row in mine if asked.wants(row)}
+        wanted = (row for row in mine if asked.wants(row))
+        entries |= {(row.cluster, row.job_id, row.restart, row.user): row for row in wanted}
+    found.notes += _mixed({key[0] for key in entries if cluster is None})
     wrong = 0
     for entry in entries.values():
         same = known.get(entry.job_id, ())
@@ -93,6 +95,16 @@ def from_ledgers(
             found.measured[made.job_id, made.start] = _measured(entry, made)
     found.notes += _notes(found.rows, wrong, hide_names=hide_names)
     return found
+
+
+def _mixed(clusters: set[str | None]) -> Iterator[str]:
+    """Say that attempts of several clusters count, as nobody tells which one this is."""
+    names = sorted(name for name in clusters if name)
+    if len(names) > 1:
+        yield (
+            f"attempts in the ledger on clusters {listed(names)} count, of each of them: Slurm's "
+            "controller does not say which cluster this is"
+        )
 
 
 def _by_job(rows: Iterable[Allocation]) -> Mapping[str, list[Allocation]]:

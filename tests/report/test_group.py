@@ -48,7 +48,7 @@ def row(job_id: str, start: float, hours: float, **cells: str) -> dict[str, str]
         "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}",
         "ElapsedRaw": f"{hours * HOUR:.0f}", "Suspended": "00:00:00", "TimelimitRaw": "240",
         "NNodes": "1", "AllocTRES": "cpu=16,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
-        "AdminComment": "", "JobName": "train",
+        "Cluster": "", "AdminComment": "", "JobName": "train",
     }  # fmt: skip
     return usual | cells
 
@@ -746,7 +746,7 @@ def test_odd_rows_do_no_harm() -> None:
         ],
         ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", *["Unknown"] * 2, "0", "", "1", "1", ""],
     ]
-    text = "\n".join(mark.join([*cells, "", "name"]) for cells in odd)
+    text = "\n".join(mark.join([*cells, "", "", "name"]) for cells in odd)
     (found,) = parse_allocations(text + "\n", mark)
     assert (found.job_id, found.state, found.gpus, found.limit_s) == ("8", "UNKNOWN", None, None)
     assert (found.wait_s, found.end, found.nodes) == (None, None, None)

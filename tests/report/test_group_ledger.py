@@ -64,6 +64,33 @@ def report(cli: Cli, *words: str) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.parametrize("controller", ["answers", "is down", "is down, no jobs"])
+def test_another_clusters_job_of_the_same_number_stays_another(
+    accounts, cli: Cli, ledger: Path, here: Path, controller: str
+) -> None:
+    """Two clusters share a ledger: accounting, too, says which of them this is."""
+    start = NOW - 5 * HOUR
+    accounts(*([row("1", start, 2, User=ME, Cluster="test")] if "no" not in controller else []))
+    put(
+        ledger,
+        ME,
+        line(ME, "1", start, 2, utilization_percent=20.0),
+        line(ME, "1", start, 2, cluster="old", gpus=8),
+        line(ME, "2", start, 2, cluster="old", gpus=8),
+    )
+    if controller != "answers":
+        add_program(here.parent / "bin" / "scontrol", "#!/bin/sh\nexit 1\n")
+    said = report(cli, "--all")
+    if "no" in controller:
+        assert said["total"]["jobs"] == 2
+        (mixed,) = [note for note in said["notes"] if "clusters" in note]
+        assert mixed.startswith("attempts in the ledger on clusters old, test count, of each")
+        return
+    assert (said["total"]["jobs"], said["total"]["gpu_hours"]) == (1, 4)
+    assert said["total"]["utilization_percent"] == 20
+    assert said["notes"] == []
+
+
 def test_a_line_is_in_the_class_of_its_summary(accounts, cli: Cli, ledger: Path) -> None:
     accounts()
     put(ledger, ME, line(ME, "1", NOW - 5 * HOUR, 2, utilization_percent=49.99999999999999))
