@@ -67,7 +67,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         mpirun_args=launch.texts("mpirun_args"),
         sbatch_args=launch.texts("sbatch_args"),
         env=_variables(fields),
-        pass_env=fields.texts("pass_env") if "pass_env" in fields.values else None,
+        pass_env=fields.texts("pass_env") if fields.has("pass_env") else None,
         setup=fields.texts("setup"),
         runs=fields.text("runs"),
         ledger=ledger_folder(fields),
@@ -92,7 +92,7 @@ def _defaults(fields: Fields) -> dict[str, Any]:
 
 def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
     key = row.word
-    if key not in fields.values:
+    if not fields.has(key):
         return None
     is_list = isinstance(fields.values[key][0], list)
     is_text = row.is_word or row.read is not None
@@ -140,7 +140,7 @@ def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
             gpus_per_node=entry.integer("gpus_per_node"),
             cpus_per_node=entry.integer("cpus_per_node", minimum=1),
             mem_gb_per_node=entry.integer("mem_gb_per_node", minimum=1),
-            whole_nodes=whole if "whole_nodes" in entry.values else None,
+            whole_nodes=whole if entry.has("whole_nodes") else None,
         )
         entry.refuse_unknown()
     return partitions

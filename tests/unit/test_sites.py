@@ -9,6 +9,7 @@ import pytest
 from hpckit.collections import search_path
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import ConfigError, RequestError
+from hpckit.schemas import schema
 from hpckit.sites import (
     PartitionLimits,
     detect_site,
@@ -100,6 +101,21 @@ def test_what_a_variable_holds_is_no_option(
     monkeypatch.setenv("LAB", "-rf")
     with pytest.raises(ConfigError, match="begins with a dash"):
         site(tmp_path, PATHS)
+
+
+def _keys() -> list[tuple[str, str]]:
+    """All keys of a site, each with the key that it stands below, or nothing."""
+    parts = {"": {"properties": schema("site")["properties"]}} | schema("site")["properties"]
+    return [(part, key) for part, row in parts.items() for key in row.get("properties", ())]
+
+
+@pytest.mark.parametrize(("part", "key"), _keys())
+def test_a_misspelt_key_is_told_the_right_one(tmp_path: Path, part: str, key: str) -> None:
+    """Also where the file has no such key: what is known does not depend on it."""
+    wrong = f"{key}_: 1"
+    line = f"{part}: {{{wrong}}}" if part else wrong
+    with pytest.raises(ConfigError, match=f"unknown key '{key}_' in .*Did you mean '{key}'"):
+        site(tmp_path, f"description: x\n{line}\n")
 
 
 def test_a_time_without_quotes_is_not_read_in_base_60(tmp_path: Path) -> None:
