@@ -124,8 +124,12 @@ def _tiles(document: Document) -> Iterator[Element]:
 
 def _figure(document: Document, path: str) -> Element:
     value: Any = document
+    around: Any = document
     for part in path.split("."):
+        around = value
         value = value[int(part)] if isinstance(value, Sequence) else value[part]
+    if path.endswith("gpu_hours_unused") and not _is_measured(around):
+        return e("span", "unknown", class_="dim")
     if path == "money":
         return _worded(path, value, f"{value:,.2f} {document['currency']}".strip())
     if path.endswith("_kwh") and value is not None:
@@ -135,6 +139,11 @@ def _figure(document: Document, path: str) -> Element:
     if isinstance(value, int):
         return _worded(path, value, f"{value:,}")
     return figure(path, value)
+
+
+def _is_measured(totals: Document) -> bool:
+    """Say whether it is known of any GPU-hours how well they were used; 0 says so of none."""
+    return bool(totals["gpu_hours_measured"]) or not totals["gpu_hours"]
 
 
 def _worded(path: str, value: float, text: str) -> Element:
@@ -269,7 +278,13 @@ def _charts(document: Document) -> dict[str, Any]:
             "unit": "GPU-hours",
             "names": [row["name"] for row in weeks],
             "rows": [
-                {"label": label, "values": [row[name] for row in weeks]}
+                {
+                    "label": label,
+                    "values": [
+                        row[name] if name != "gpu_hours_used" or _is_measured(row) else None
+                        for row in weeks
+                    ],
+                }
                 for label, name in _WEEKS.items()
             ],
         }
