@@ -200,7 +200,10 @@ def _lines(report: Report) -> Iterator[str]:
             f"{_hours(whole.gpu_hours_unused)} GPU-hours without work"
         )
     elif whole.gpu_hours:
-        yield "utilization unknown: no job has hpckit's samples of its GPUs or a record of jobstats"
+        yield (
+            "utilization unknown: no job has samples that this report may read (your own runs), a "
+            "line in a ledger, or a record of jobstats"
+        )
     if whole.gpu_hours_failed:
         lost = _percent(whole.gpu_hours_failed, whole.gpu_hours)
         yield f"{_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"
