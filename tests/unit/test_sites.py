@@ -118,6 +118,17 @@ def test_a_misspelt_key_is_told_the_right_one(tmp_path: Path, part: str, key: st
         site(tmp_path, f"description: x\n{line}\n")
 
 
+def test_a_link_names_what_hpckit_fills_in(tmp_path: Path) -> None:
+    link = "https://g/?var-jobid={jobid}&from={start_ms}&to={end_ms}&var-x=${own}"
+    assert site(tmp_path, f"description: x\ngrafana: '{link}'\n").grafana == link
+    wrong = link.replace("jobid}", "job_id}")
+    why = (
+        "box.yaml:2: 'grafana' has '{job_id}', which hpckit does not fill in. Did you mean 'jobid'"
+    )
+    with pytest.raises(ConfigError, match=why):
+        site(tmp_path, f"description: x\ngrafana: '{wrong}'\n")
+
+
 def test_a_time_without_quotes_is_not_read_in_base_60(tmp_path: Path) -> None:
     assert site(tmp_path, FULL).time_min == 720
 
