@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpckit.errors import OutsideError
@@ -40,7 +40,8 @@ class FromLedgers:
     Attributes:
         rows: attempts that accounting does not show.
         measured: figures of these and of others, by job and start.
-        told: attempts whose start accounting has lost, with that of their lines.
+        told: attempts whose start accounting has lost, or whose GPUs it does not count, with those
+            of their lines.
         notes: what a reader should know of them.
     """
 
@@ -86,8 +87,8 @@ def from_ledgers(
         if any(row.user != entry.user for row in same):
             wrong += 1
         elif row := _same_attempt(entry, same):
-            if row.start_lost and (begun := row.begun(entry.start, entry.end)):
-                found.told[row] = row = begun
+            if (wiser := _told(entry, row)) is not row:
+                found.told[row] = row = wiser
             for part in _parts(row, same):
                 found.measured[part.job_id, part.start] = _measured(entry, part)
         else:
@@ -134,6 +135,14 @@ def _parts(row: Allocation, rows: Iterable[Allocation]) -> Iterator[Allocation]:
     yield row
     if row.first_start is not None:
         yield from (one for one in rows if one.first_start == row.first_start and one is not row)
+
+
+def _told(entry: Entry, row: Allocation) -> Allocation:
+    """Return an attempt with what accounting lacks and its line has."""
+    if row.start_lost:
+        row = row.begun(entry.start, entry.end) or row
+    counts = row.gpus is not None or row.first_start is not None or not entry.gpus
+    return row if counts else replace(row, gpus=entry.gpus)
 
 
 def _measured(entry: Entry, row: Allocation) -> Measured:

@@ -24,7 +24,7 @@ from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
 from tests.conftest import Answer, add_program
 from tests.js1 import encode
-from tests.unit.made import make_run, rank
+from tests.unit.made import PLAN, make_run, rank
 
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]
@@ -648,6 +648,26 @@ def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:
     accounts(row("1", NOW - HOUR, 0.5, AllocTRES="cpu=1,gres/shard=3,node=1"))
     said = cli("report").out
     assert "of 1 attempt Slurm does not say how many GPUs it had: it counts as none" in said
+
+
+def uncounted(here: Path) -> None:
+    """Let the cluster have GPUs that its accounting does not list, as Slurm's default is."""
+    config = "GresTypes = gpu\nAccountingStorageTRES = cpu,mem,energy,node,billing"
+    add_program(here.parent / "bin" / "scontrol", f"#!/bin/sh\necho '{config}'\n")
+
+
+def test_gpus_that_accounting_does_not_list_are_not_none(accounts, cli: Cli, here: Path) -> None:
+    """Of one's own runs the plan has them; of others' jobs nobody knows."""
+    uncounted(here)
+    start, without = NOW - 5 * HOUR, {"AllocTRES": "cpu=1,mem=2G,node=1"}
+    accounts(row("71", start, 2, **without), row("72", start, 1, **without), row("73", start, 1))
+    make_run(here / "runs", job_id="71", submitted_at=start - 61, plan={**PLAN, "total_gpus": 4})
+    said = json.loads(cli("report", "--all", "--json").out)
+    assert said["total"]["gpu_hours"] == 4 * 2 + 2
+    assert said["notes"] == [
+        "of 1 attempt Slurm does not say how many GPUs it had: it counts as none; "
+        "AccountingStorageTRES in slurm.conf has no gres/gpu"
+    ]
 
 
 LOST = {"Start": "None", "ElapsedRaw": "0"}

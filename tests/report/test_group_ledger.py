@@ -13,7 +13,7 @@ import yaml
 
 import hpckit
 from tests.conftest import Answer, add_program, write_files
-from tests.report.test_group import HOUR, NOW, accounts, row, summary
+from tests.report.test_group import HOUR, NOW, accounts, row, summary, uncounted
 from tests.unit.lab import make_lab
 from tests.unit.made import make_run
 
@@ -88,6 +88,18 @@ def test_another_clusters_job_of_the_same_number_stays_another(
         return
     assert (said["total"]["jobs"], said["total"]["gpu_hours"]) == (1, 4)
     assert said["total"]["utilization_percent"] == 20
+    assert said["notes"] == []
+
+
+def test_a_line_has_the_gpus_that_accounting_does_not_list(
+    accounts, cli: Cli, ledger: Path, here: Path
+) -> None:
+    uncounted(here)
+    start = NOW - 5 * HOUR
+    accounts(row("1", start, 2, User=ME, AllocTRES="cpu=1,node=1"))
+    put(ledger, ME, line(ME, "1", start, 2, gpus=3))
+    said = report(cli, "--all")
+    assert (said["total"]["gpu_hours"], said["total"]["gpu_hours_used"]) == (6, 3)
     assert said["notes"] == []
 
 
