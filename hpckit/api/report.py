@@ -174,6 +174,8 @@ def _uses(
         *end_notes(ends, more.rows, hide_names=hide_names),
     ]
     unknown = _notes(rows, counted_gpus=counted_gpus)
+    if hide_names:  # why may name a home
+        kept = [note.partition(":")[0] for note in kept]
     return uses, [*absent, *unknown, *missing, *kept, *more.notes]
 
 

@@ -273,6 +273,8 @@ def test_without_a_cluster_or_a_folder_of_ones_own_nothing_is_kept(
     cache.chmod(0o777)
     (note,) = report(cli)["notes"]
     assert note.startswith("nothing is kept for the next report: ")
+    assert str(cache) in note
+    assert report(cli, "--anonymous")["notes"] == ["nothing is kept for the next report"]
     assert kept(here) == []
 
 
