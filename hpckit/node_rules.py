@@ -38,13 +38,13 @@ def read_rules(fields: Fields, *, of_site: bool) -> NodeRules | None:
         ConfigError: something in it is wrong; with file and line.
     """
     rows = fields.mapping(KEY, KEY)
-    if KEY not in fields.values:
+    if not fields.has(KEY):
         return None
     days = rows.number("days")
     if days is not None and not 0 < days <= 3660:
         raise ConfigError(f"'days' is {days:g}, must be more than 0 and at most 3660.",
                           at=rows.at("days"))  # fmt: skip
-    exclude = None if of_site or "exclude" not in rows.values else rows.flag("exclude")
+    exclude = None if of_site or not rows.has("exclude") else rows.flag("exclude")
     hosts = _hosts(rows) if of_site else ()
     rows.refuse_unknown()
     return NodeRules(days=days, exclude=exclude, hosts=hosts)

@@ -53,13 +53,13 @@ def read_prometheus(fields: Fields) -> Prometheus | None:
         ConfigError: something in it is wrong; with file and line.
     """
     key = "prometheus"
-    if key not in fields.values or not isinstance(fields.values[key][0], dict):
+    if not fields.has(key) or not isinstance(fields.values[key][0], dict):
         url = fields.text(key)
         return Prometheus(url=_checked_url(url, fields, key)) if url else None
     rows = fields.mapping(key, key)
     found = Prometheus(
         url=_checked_url(rows.required_text("url"), rows, "url"),
-        scheme=rows.choice("scheme", SCHEMES, SCHEMES[0]) if "scheme" in rows.values else None,
+        scheme=rows.choice("scheme", SCHEMES, SCHEMES[0]) if rows.has("scheme") else None,
         match=_names(rows, "match", _LABEL, "a label"),
         job_label=_name(rows, "job_label"),
         host_label=_name(rows, "host_label"),

@@ -171,15 +171,15 @@ def read_notify(fields: Fields, *, trusted: bool) -> Notify | None:
         ConfigError: something in it is wrong; with file and line, and without secrets.
     """
     rows = fields.mapping("notify", "notify")
-    if "notify" not in fields.values:
+    if not fields.has("notify"):
         return None
     events = _events(rows, USUAL)
     idle = rows.mapping("idle", "idle") if _is_mapping(rows, "idle") else None
     sinks: list[Sink] = []
-    if "mail" in rows.values:
+    if rows.has("mail"):
         sinks.append(_mail(rows, events, trusted=trusted))
     for key in ("webhooks", "commands"):
-        if not trusted and key in rows.values:
+        if not trusted and rows.has(key):
             raise ConfigError(
                 f"a site's file may not have '{key}': it could send what your jobs do to others. "
                 f"Only your own {config_folder() / CONFIG_FILE} may.",
@@ -202,7 +202,7 @@ def read_notify(fields: Fields, *, trusted: bool) -> Notify | None:
 
 
 def _is_mapping(fields: Fields, key: str) -> bool:
-    return key in fields.values and isinstance(fields.values[key][0], dict)
+    return fields.has(key) and isinstance(fields.values[key][0], dict)
 
 
 def _idle_s(fields: Fields, key: str) -> float:
@@ -220,7 +220,7 @@ def _idle_s(fields: Fields, key: str) -> float:
 def _events(fields: Fields, usual: tuple[str, ...]) -> tuple[str, ...]:
     from hpckit.documents import nearest  # noqa: PLC0415  # errors alone
 
-    if "events" not in fields.values:
+    if not fields.has("events"):
         return usual
     events = fields.texts("events")
     for event in events:

@@ -92,7 +92,7 @@ class Added:
 
     def remove(self) -> None:
         """Take it off the search path; jobs that wait keep its files."""
-        manage.remove(self.name)
+        manage.remove(self.lock, self.entry)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

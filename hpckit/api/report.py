@@ -1,6 +1,7 @@
 """`hpckit.report`: what the GPUs of a user, an account or a whole cluster did over some time."""
 
 import getpass
+import pwd
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,8 +17,8 @@ from hpckit.group_report.absent import absent_notes
 from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
-from hpckit.group_report.lost import by_ranks, lost_notes
-from hpckit.group_report.measured import Figures, Measured, own_runs
+from hpckit.group_report.lost import by_queue, by_ranks, end_notes, lost_notes
+from hpckit.group_report.measured import Figures, Measured, as_planned, own_runs
 from hpckit.group_report.parts import joined
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
@@ -25,7 +26,7 @@ from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.paths import whole_path
 from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
-from hpckit.slurm.cluster import cluster_name
+from hpckit.slurm.cluster import counts_gpus, told_config
 from hpckit.text import counted, parse_past
 from hpckit.values import Size
 
@@ -130,8 +131,16 @@ def _asked(
     if everyone and users:
         raise RequestError("Give --user or --all, not both.")
     mine = not (users or accounts or everyone)
-    whom = (getpass.getuser(),) if mine else tuple(users)
+    whom = (getpass.getuser(),) if mine else tuple(dict.fromkeys(map(_login, users)))
     return Asked(since=begin, until=end, users=whom, accounts=tuple(accounts))
+
+
+def _login(word: str) -> str:
+    """Return a user's login name; sacct takes numbers as well, but ledgers know names alone."""
+    try:
+        return pwd.getpwuid(int(word)).pw_name if word.isdecimal() else word
+    except (KeyError, OverflowError):
+        return word
 
 
 def _uses(
@@ -139,9 +148,15 @@ def _uses(
 ) -> tuple[list[Use], list[str]]:
     with patience(max(_PATIENCE_S, own_patience_s()), anew=True):
         with patience(own_patience_s()):  # accounting may answer while the controller does not
-            cluster = cluster_name()
+            told = told_config()
+        cluster = told.get("ClusterName") or None
         rows, kept = allocations(asked, cluster, time.time())
-    rows = joined(rows)
+    counted_gpus = counts_gpus(told)
+    if not counted_gpus:
+        rows = [replace(row, gpus=row.gpus or None) for row in rows]
+    cluster = cluster or next((row.cluster for row in rows if row.cluster), None)
+    ends = by_queue(joined(rows))
+    rows = list(ends.rows)
     lost = [row for row in rows if row.start_lost]
     if lost:
         rows = by_ranks(rows, own_runs(lost, runs))
@@ -149,11 +164,19 @@ def _uses(
     rows = [*(more.told.get(row, row) for row in rows), *more.rows]
     left = [row for row in rows if row.start_lost]
     rows = [row for row in rows if not row.start_lost and row.overlaps(asked.since, asked.until)]
-    figures = Figures(own_runs(rows, runs), more.measured)
+    own = own_runs(rows, runs)
+    rows = [as_planned(row, own) for row in rows]
+    figures = Figures(own, more.measured)
     uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
-    absent = absent_notes(asked, [*rows, *left], hide_names=hide_names)
-    missing = lost_notes(len(lost) - len(left), left, hide_names=hide_names)
-    return uses, [*absent, *_notes(rows), *missing, *kept, *more.notes]
+    absent = absent_notes(asked, [*rows, *left, *ends.lost], hide_names=hide_names)
+    missing = [
+        *lost_notes(len(lost) - len(left), left, hide_names=hide_names),
+        *end_notes(ends, more.rows, hide_names=hide_names),
+    ]
+    unknown = _notes(rows, counted_gpus=counted_gpus)
+    if hide_names:  # why may name a home
+        kept = [note.partition(":")[0] for note in kept]
+    return uses, [*absent, *unknown, *missing, *kept, *more.notes]
 
 
 def _ledgers(site: Site) -> list[Path]:
@@ -188,9 +211,13 @@ def _hidden(uses: Sequence[Use]) -> Iterator[Use]:
         yield replace(use, row=row, measured=measured)
 
 
-def _notes(rows: Sequence[Allocation]) -> Iterator[str]:
+def _notes(rows: Sequence[Allocation], *, counted_gpus: bool) -> Iterator[str]:
     unknown = sum(row.gpus is None for row in rows)
     if unknown:
         they, count = ("it", "counts") if unknown == 1 else ("they", "count")
         attempts = counted(unknown, "attempt")
-        yield f"of {attempts} Slurm does not say how many GPUs {they} had: {they} {count} as none"
+        why = "" if counted_gpus else "; AccountingStorageTRES in slurm.conf has no gres/gpu"
+        yield (
+            f"of {attempts} Slurm does not say how many GPUs {they} had: {they} {count} as "
+            f"none{why}"
+        )

@@ -17,7 +17,7 @@ from hpckit.api.sites import (
 from hpckit.cli.arguments import JsonOption
 from hpckit.cli.init import TimeoutOption, say_unknown
 from hpckit.cli.output import print_json, say, say_note, table
-from hpckit.text import format_minutes
+from hpckit.text import format_minutes, plain
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
 
@@ -114,13 +114,17 @@ _PARTITION = ("max_time_min", "max_nodes", "gpus_per_node", "cpus_per_node", "me
 
 
 def _shown(name: str, value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, bool):
+        return plain(value)
     return ", ".join(value) if isinstance(value, tuple) else OPTIONS[name].written(value)
 
 
 def _page(site: Site) -> str:
     lines = [f"{site.name}: {site.description}", f"  file          {site.path}"]
     lines += [
-        f"  {label:<13} {value}{_marks(site, key)}" for label, key, value in _facts(site) if value
+        f"  {label:<13} {value}{_marks(site, key)}"
+        for label, key, value in (*_facts(site), *_services(site))
+        if value
     ]
     if site.sources:
         lines.append("  where it was read (what is marked with a number):")
@@ -148,6 +152,8 @@ def _facts(site: Site) -> Iterator[tuple[str, str, object]]:
     yield "GPUs per node", "gpus.per_node", site.gpus_per_node
     yield "CPUs per GPU", "gpus.cpus_per_gpu", site.cpus_per_gpu
     yield "cores by GPU", "gpus.cpu_masks", ", ".join(site.cpu_masks)
+    yield "GPU type", "gpus.default_type", site.gpu_type and f"{site.gpu_type}, if none is named"
+    yield "GPU type", "gpus.type_required", site.gpu_type_required and "needed: --gpus TYPE:N"
     yield "asked for by", "gpus.request", f"--{site.gpu_request}"
     yield "account", "account_required", site.account_required and "needed: --account NAME"
     for name, value in site.defaults.items():
@@ -157,6 +163,9 @@ def _facts(site: Site) -> Iterator[tuple[str, str, object]]:
     yield "environment", "defaults.environment", site.environment
     yield "MPI", "launch.mpi", site.mpi and f"srun --mpi={site.mpi}"
     yield "srun", "launch.srun_args", " ".join(site.srun_args)
+    mpirun = " ".join((site.mpirun, *site.mpirun_args))
+    yield "mpirun", "launch.mpirun", mpirun if mpirun != "mpirun" else None
+    yield "sbatch", "launch.sbatch_args", " ".join(site.sbatch_args)
     yield "runs", "runs", site.runs
     yield "ledger", "ledger", site.ledger
     for row in site.partitions.values():
@@ -167,8 +176,32 @@ def _facts(site: Site) -> Iterator[tuple[str, str, object]]:
         yield "environment", f"environments.{environment.name}", text
     for name, text in site.env.items():
         yield "variable", f"env.{name}", f"{name}={text}"
+    if site.pass_env is not None:  # without the key, all are
+        names = ", ".join(site.pass_env) or "none"
+        yield "passed on", "pass_env", f"{names} (variables of your shell)"
     for line in site.setup:
         yield "shell", "setup", line
+
+
+def _services(site: Site) -> Iterator[tuple[str, str, object]]:
+    """Yield, as `_facts`, what is not about how a job runs."""
+    yield "login", "login", site.login
+    yield "Grafana", "grafana", site.grafana
+    yield "Prometheus", "prometheus", site.prometheus and site.prometheus.url
+    yield "mail", "notify", site.notify and "tells users what becomes of their jobs"
+    if rules := site.bad_nodes:
+        days = [] if rules.days is None else [f"count for {rules.days:g} days"]
+        always = [f"always: {', '.join(rules.hosts)}"] if rules.hosts else []
+        yield "bad nodes", "bad_nodes", "; ".join([*days, *always])
+    for rule, values in site.advice.items():
+        said = ", ".join(f"{name} {plain(value)}" for name, value in (values or {}).items())
+        yield "advice", f"advice.{rule}", f"{rule}: {said or 'off'}"
+    costs = site.costs
+    price = None if costs.gpu_hour is None else f"{costs.gpu_hour:g} {costs.currency}".strip()
+    yield "costs", "costs.gpu_hour", price and f"{price} per GPU-hour"
+    yield "costs", "costs.pue", costs.pue != 1 and f"PUE {costs.pue:g}"
+    grams = costs.co2_g_per_kwh
+    yield "costs", "costs.co2_g_per_kwh", None if grams is None else f"{grams:g} g CO2 per kWh"
 
 
 def _limits(row: PartitionLimits) -> str:

@@ -209,8 +209,7 @@ def _fetch_lost(clone: Path, source: Source, commit: str) -> None:
             return
     raise OutsideError(
         f"{source} no longer has commit {commit[:12]}. Ask the collection's contact, or "
-        "pin another commit: "
-        "hpckit collections update --to REV."
+        "pin another commit: hpckit collections update NAME --to REV."
     )
 
 

@@ -27,6 +27,7 @@ from hpckit.collections.pinned import (
     refuse_faults,
     refused_place,
 )
+from hpckit.collections.search import survey
 from hpckit.collections.source import (
     Source,
     check_rev,
@@ -179,14 +180,19 @@ def entries_called(names: list[str]) -> list[tuple[Path, Entry]]:
         if is_there(lock) and (refused := refused_place(lock.parent, origin_of(lock))):
             raise ConfigError(f"{refused.why}", at=lock)
     rows = [(lock, entry) for lock in locks for entry in read_lock(lock)]
-    known = {entry.name for _, entry in rows}
-    for name in names:
-        if name not in known:
-            raise RequestError(f"There is no added collection {name!r}. {nearest(name, known)}")
-    if not names:
-        return rows
-    # A project's comes before the user's of the same name.
-    return [next(row for row in rows if row[1].name == name) for name in dict.fromkeys(names)]
+    return [_called(name, rows) for name in dict.fromkeys(names)] if names else rows
+
+
+def _called(name: str, rows: list[tuple[Path, Entry]]) -> tuple[Path, Entry]:
+    """Return the entry of a name: a project's before the user's, whose name then has a number."""
+    found = [row for row in rows if row[1].name == name]
+    if not found:
+        shown = {(row.lock, row.source) for row in survey().collections if row.name == name}
+        found = [(lock, entry) for lock, entry in rows if (lock, entry.source) in shown]
+    if not found:
+        known = {entry.name for _, entry in rows}
+        raise RequestError(f"There is no added collection {name!r}. {nearest(name, known)}")
+    return found[0]
 
 
 def newest(entry: Entry, rev: str | None) -> Entry:
@@ -251,20 +257,17 @@ def sync(lock: Path, entry: Entry) -> bool:
     )
 
 
-def remove(name: str) -> tuple[Path, Entry]:
+def remove(lock: Path, entry: Entry) -> None:
     """Take a collection out of its lock file; what was fetched stays, as jobs may wait for it.
 
     Raises:
-        RequestError: no such collection was added.
+        RequestError: it is not there any more.
     """
-    (lock, _), *_ = entries_called([name])
     with changing(lock) as entries:
-        entry = entries.pop(name, None)
-    if entry is None:
-        raise RequestError(f"{lock} no longer has {name!r}: it was removed meanwhile.")
+        if entries.pop(entry.name, None) is None:
+            raise RequestError(f"{lock} no longer has {entry.name!r}: it was removed meanwhile.")
     if all(other.source != entry.source for _, other in entries_called([])):
         set_trusted(entry.source, False)
-    return lock, entry
 
 
 def default_lock() -> Path:

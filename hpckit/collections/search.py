@@ -5,6 +5,7 @@ project (`./`) → those of `./hpckit.lock` → user (`~/.config/hpckit`) → th
 has a file wins; later ones are shadowed.
 """
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -116,12 +117,15 @@ def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:
 
 def _distinct(collections: tuple[Collection, ...]) -> tuple[Collection, ...]:
     """Number collections of the same name: `extends "NAME:…"` must mean one of them."""
-    seen: dict[str, int] = {}
+    own = {row.name for row in collections}
+    taken: set[str] = set()
     named = []
     for row in collections:
-        seen[row.name] = seen.get(row.name, 0) + 1
-        count = seen[row.name]
-        named.append(replace(row, name=f"{row.name}-{count}") if count > 1 else row)
+        numbered = (f"{row.name}-{count}" for count in itertools.count(2))
+        free = (name for name in numbered if name not in own | taken)
+        name = row.name if row.name not in taken else next(free)
+        taken.add(name)
+        named.append(replace(row, name=name))
     return tuple(named)
 
 

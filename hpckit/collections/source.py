@@ -50,13 +50,14 @@ def parse_source(word: str) -> Source:
     """
     if any(not character.isprintable() for character in word):
         raise RequestError(f"Source {word!r} contains a control character.")
+    bare = word.removeprefix("git+")
+    if re.match(_SCP, bare) and "://" not in word and not Path(word).exists():
+        host, _, path = bare.partition(":")
+        raise RequestError(f"Source {word!r}: write git+ssh://{host}/{path.lstrip('/')}.")
     if "://" in word or word.startswith("git+"):
         return _git_source(word)
     if word.startswith("-") or "::" in word:
         raise RequestError(f"Source {word!r} must be {_KNOWN}.")
-    if re.match(_SCP, word) and not Path(word).exists():
-        host, _, path = word.partition(":")
-        raise RequestError(f"Source {word!r}: write git+ssh://{host}/{path.lstrip('/')}.")
     if not word:
         raise RequestError(f"The source is empty. It must be {_KNOWN}.")
     # absolute(), not resolve(): a group may publish by turning a link to the next version.
@@ -123,7 +124,11 @@ def _check_authority(word: str, scheme: str, authority: str) -> None:
             )
         return
     if not re.fullmatch(_AUTHORITY, authority):
-        raise RequestError(f"Source {_shown(word)!r}: {authority!r} is not a host.")
+        host, _, group = authority.rpartition(":")
+        words = (rf"{_AUTHORITY}:(?a:[\w.~-]+)", authority)
+        instead = word.replace(authority, f"{host}/{group}", 1)
+        write = f" After a host stands a slash: write {instead}." if re.fullmatch(*words) else ""
+        raise RequestError(f"Source {_shown(word)!r}: {authority!r} is not a host.{write}")
 
 
 def check_rev(rev: str) -> str:

@@ -1,7 +1,6 @@
 """Users and accounts that were named but have no job in a report: nobody's names, or idle ones."""
 
 import getpass
-import pwd
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -29,7 +28,7 @@ def absent_notes(
     Raises:
         RequestError: Slurm's accounting does not have one of them.
     """
-    users = _without(map(_login, asked.users), {row.user for row in rows})
+    users = _without(asked.users, {row.user for row in rows})
     accounts = _without(asked.accounts, {row.account.lower() for row in rows})
     others = [name for name in users if name != getpass.getuser()]
     silent = [
@@ -52,14 +51,6 @@ def _without(names: Iterable[str], seen: set[str]) -> list[str]:
     return [name for name in asked if name not in seen and name.lower() not in seen]
 
 
-def _login(word: str) -> str:
-    """Return a user's login name; sacct takes numbers as well."""
-    try:
-        return pwd.getpwuid(int(word)).pw_name if word.isdecimal() else word
-    except (KeyError, OverflowError):
-        return word
-
-
 def _unsaid(kind: str, names: Sequence[str], *, hide_names: bool) -> Iterator[str]:
     """Refuse a name that accounting does not have; yield why that cannot be told.
 
@@ -76,7 +67,10 @@ def _unsaid(kind: str, names: Sequence[str], *, hide_names: bool) -> Iterator[st
     except CommandError as error:
         yield f"{cannot}: {str(error).rstrip('.')}"
         return
-    known = {line.lower() for line in answer.splitlines() if re.fullmatch(_NAME, line)}
+    # Several words may be a message; or an account that somebody asks for.
+    lines = {line.lower() for line in answer.splitlines()}
+    asked = {name.lower() for name in names}
+    known = {line for line in lines if re.fullmatch(_NAME, line) or line in asked}
     if not known - {"root", getpass.getuser().lower()}:
         yield f"{cannot}: sacctmgr shows you no other {kind}s"
         return

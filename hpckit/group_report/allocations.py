@@ -3,6 +3,7 @@
 sacct shows other users' jobs only where the site allows it (PrivateData in slurm.conf).
 """
 
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -32,10 +33,11 @@ APART_S = 60.0
 # AdminComment and the job's name are free text: they come last, as `cut_rows` needs it.
 _COLUMNS = (
     *("JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End"),
-    *("ElapsedRaw", "Suspended", "TimelimitRaw", "NNodes", "AllocTRES", "AdminComment", "JobName"),
+    *("ElapsedRaw", "Suspended", "TimelimitRaw", "NNodes", "AllocTRES", "Cluster"),
+    *("AdminComment", "JobName"),
 )
-# What sacct takes as one name; a comma would part two.
-_NAME = re.compile(r"[\w.@+-]{1,256}", re.ASCII)
+# In a list of names a comma parts two, and sacct takes quotes away (22.05, slurm_addto_char_list).
+_LONGEST_NAME = 256
 # Who may know of an attempt.
 SOURCES = ("accounting", "ledger")
 # A hundred thousand jobs take sacct some seconds; a slow database takes more. Whoever asks has a
@@ -57,6 +59,7 @@ class Allocation:
         first_start: when its attempt began, where this is a part of one that changed its size.
         elapsed_s: for how long it held its nodes, as Slurm says.
         suspended_s: for how long it was suspended, which Slurm does not count as held.
+        cluster: the name of the cluster whose accounting has it.
         comment: AdminComment, where sites keep the record of Princeton's jobstats.
         known_by: `accounting`, or `ledger` where Slurm does not show it.
     """
@@ -79,6 +82,7 @@ class Allocation:
     first_start: float | None = None
     elapsed_s: int | None = None
     suspended_s: float = 0.0
+    cluster: str | None = None
     comment: str = ""
     known_by: str = "accounting"
 
@@ -181,7 +185,7 @@ def _ask(words: Sequence[str], users: Sequence[str], accounts: Sequence[str]) ->
 
 def _answer(argv: Sequence[str]) -> Completed:
     try:
-        return ask(argv, timeout_s=_LIMIT_S)
+        return ask(argv, env={**os.environ, "TZ": "UTC"}, timeout_s=_LIMIT_S)
     except CommandError as error:
         if unknown := re.search(_NOBODY, error.stderr):
             raise RequestError(
@@ -214,6 +218,7 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
             job_id=row["JobID"],
             user=row["User"],
             account=row["Account"],
+            cluster=row["Cluster"] or None,
             partition=row["Partition"],
             name=row["JobName"],
             state=state,
@@ -247,12 +252,26 @@ def _has_rows(text: str, mark: str) -> bool:
 
 
 def _moment(seconds: float) -> str:
-    """Write a moment as sacct reads it, in this machine's time (sacct(1), --starttime)."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+    """Write a moment as sacct reads it in UTC (sacct(1), --starttime).
+
+    In the night in which clocks go back, an hour of this machine's time is there twice.
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _names(words: Sequence[str]) -> str:
+    """Join names as sacct takes several; accounts may have spaces and letters of any language.
+
+    Raises:
+        RequestError: one cannot be a name.
+    """
     for word in words:
-        if not _NAME.fullmatch(word) or word.startswith("-"):
-            raise RequestError(f"{word!r} cannot be the name of a user or an account.")
+        refused = f"{word!r} cannot be the name of a user or an account"
+        if "," in word:
+            raise RequestError(f"{refused}. Give the option once for each name.")
+        if not word.strip():
+            raise RequestError(f"{refused}: it is empty.")
+        odd = word != word.strip() or word.startswith("-") or not word.isprintable()
+        if odd or not {*"\"'"}.isdisjoint(word) or len(word) > _LONGEST_NAME:
+            raise RequestError(f"{refused}. Give it as sacctmgr shows it.")
     return ",".join(words)

@@ -14,10 +14,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from hpckit.errors import ConfigError
+from hpckit.errors import CommandError, ConfigError
 from hpckit.files import DamagedFileError, parse_json, read_bytes, replace_file
 from hpckit.group_report.allocations import Allocation, ask_allocations, ask_jobs
 from hpckit.group_report.ledgers import Asked
+from hpckit.group_report.rights import rights
 from hpckit.paths import CACHE, cache_folder, is_mine_alone, make_folder, refuse_foreign
 from hpckit.slurm.states import JobState
 
@@ -95,16 +96,17 @@ def _added(kept: Kept, asked: Asked, notes: list[str]) -> list[Allocation] | Non
 
 
 def _path(asked: Asked, cluster: str) -> tuple[Path | None, list[str]]:
-    """Return the file for what is asked; None where others could write it."""
+    """Return the file for what is asked; None where others could write it, or it may be of less."""
     folder = cache_folder() / "report"
-    key = json.dumps([cluster, sorted(asked.users), sorted(asked.accounts)])
     try:
+        shown = rights(asked.users)
         refuse_foreign(cache_folder(), CACHE)
         make_folder(folder, mode=0o700)
-    except ConfigError as error:
-        return None, [f"nothing is kept for the next report: {error}"]
+    except (CommandError, ConfigError) as error:
+        return None, [f"nothing is kept for the next report: {str(error).rstrip('.')}"]
     except OSError as error:
         return None, [f"nothing is kept for the next report: {folder}: {error.strerror}"]
+    key = json.dumps([cluster, sorted(asked.users), sorted(asked.accounts), *shown])
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json", []
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpckit.errors import OutsideError
@@ -10,7 +10,7 @@ from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import Measured
 from hpckit.ledger import Entry, of_cluster, read_ledger
 from hpckit.slurm.states import parse_state
-from hpckit.text import counted
+from hpckit.text import counted, listed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,10 +23,11 @@ class Asked:
     accounts: tuple[str, ...] = ()
 
     def wants(self, entry: Entry) -> bool:
-        """Say whether a report is of this attempt."""
+        """Say whether a report is of this attempt; capitals of an account mean small letters."""
+        account, accounts = (entry.account or "").lower(), [name.lower() for name in self.accounts]
         return (
             (not self.users or entry.user in self.users)
-            and (not self.accounts or entry.account in self.accounts)
+            and (not accounts or account in accounts)
             and entry.start < self.until
             and entry.end > self.since
         )
@@ -39,7 +40,8 @@ class FromLedgers:
     Attributes:
         rows: attempts that accounting does not show.
         measured: figures of these and of others, by job and start.
-        told: attempts whose start accounting has lost, with that of their lines.
+        told: attempts whose start accounting has lost, or whose GPUs it does not count, with those
+            of their lines.
         notes: what a reader should know of them.
     """
 
@@ -67,7 +69,7 @@ def from_ledgers(
         hide_names: name no users, folders and files in notes.
     """
     found, known = FromLedgers(), _by_job(rows) if folders else {}
-    entries: dict[tuple[str, int, str], Entry] = {}
+    entries: dict[tuple[str | None, str, int, str], Entry] = {}
     for folder in folders:
         try:
             read = read_ledger(folder, asked.since, asked.users)
@@ -76,15 +78,17 @@ def from_ledgers(
             continue
         found.notes += read.notes(hide_names=hide_names)
         mine = of_cluster(read.entries, cluster)
-        entries |= {(row.job_id, row.restart, row.user): row for row in mine if asked.wants(row)}
+        wanted = (row for row in mine if asked.wants(row))
+        entries |= {(row.cluster, row.job_id, row.restart, row.user): row for row in wanted}
+    found.notes += _mixed({key[0] for key in entries if cluster is None})
     wrong = 0
     for entry in entries.values():
         same = known.get(entry.job_id, ())
         if any(row.user != entry.user for row in same):
             wrong += 1
         elif row := _same_attempt(entry, same):
-            if row.start_lost and (begun := row.begun(entry.start, entry.end)):
-                found.told[row] = row = begun
+            if (wiser := _told(entry, row)) is not row:
+                found.told[row] = row = wiser
             for part in _parts(row, same):
                 found.measured[part.job_id, part.start] = _measured(entry, part)
         else:
@@ -92,6 +96,16 @@ def from_ledgers(
             found.measured[made.job_id, made.start] = _measured(entry, made)
     found.notes += _notes(found.rows, wrong, hide_names=hide_names)
     return found
+
+
+def _mixed(clusters: set[str | None]) -> Iterator[str]:
+    """Say that attempts of several clusters count, as nobody tells which one this is."""
+    names = sorted(name for name in clusters if name)
+    if len(names) > 1:
+        yield (
+            f"attempts in the ledger on clusters {listed(names)} count, of each of them: Slurm's "
+            "controller does not say which cluster this is"
+        )
 
 
 def _by_job(rows: Iterable[Allocation]) -> Mapping[str, list[Allocation]]:
@@ -123,11 +137,21 @@ def _parts(row: Allocation, rows: Iterable[Allocation]) -> Iterator[Allocation]:
         yield from (one for one in rows if one.first_start == row.first_start and one is not row)
 
 
+def _told(entry: Entry, row: Allocation) -> Allocation:
+    """Return an attempt with what accounting lacks and its line has."""
+    if row.start_lost:
+        row = row.begun(entry.start, entry.end) or row
+    counts = row.gpus is not None or row.first_start is not None or not entry.gpus
+    return row if counts else replace(row, gpus=entry.gpus)
+
+
 def _measured(entry: Entry, row: Allocation) -> Measured:
+    used = entry.utilization_percent
     return Measured(
-        utilization_percent=entry.utilization_percent,
+        # A line has all digits of a sum: 49.99999999999999 is in the class that 50 begins.
+        utilization_percent=None if used is None else round(used, 6),
         energy_joules=entry.energy_joules if row.first_start is None else None,
-        source=None if entry.utilization_percent is None else "ledger",
+        source=None if used is None else "ledger",
         workload=entry.workload,
         template=entry.template,
         advice=entry.advice,

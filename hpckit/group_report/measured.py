@@ -101,6 +101,14 @@ def run_of(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Run | None:
     return next((run for run in known if run.submitted_at - _BEFORE_S <= begun), None)
 
 
+def as_planned(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Allocation:
+    """Return an attempt, with the GPUs that its run asked for where Slurm does not count them."""
+    if row.gpus is not None or row.first_start is not None:
+        return row
+    run = run_of(row, runs)
+    return replace(row, gpus=run.gpus) if run and run.gpus else row
+
+
 def own_runs(rows: Iterable[Allocation], root: Path) -> Mapping[str, Sequence[Run]]:
     """Return the user's own runs of some jobs, below `root` and in the index, newest first."""
     wanted = {row.job_id for row in rows}

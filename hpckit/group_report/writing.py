@@ -15,7 +15,7 @@ from hpckit.report.terminal import energy, mass
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
 from hpckit.stats.summary.coverage import enough_of
-from hpckit.text import csv_cell, format_period, format_seconds, in_line
+from hpckit.text import counted, csv_cell, format_period, format_seconds, in_line
 
 SCHEMA = 1
 # Lays out a table of heads and rows.
@@ -192,7 +192,7 @@ def _lines(report: Report) -> Iterator[str]:
     """Yield the verdict."""
     whole = report.total
     held = _hours(whole.gpu_hours)
-    yield f"{whole.jobs} jobs, {whole.failed_jobs} of them failed; {held} GPU-hours held"
+    yield f"{counted(whole.jobs, 'job')}, {whole.failed_jobs} failed; {held} GPU-hours held"
     if whole.gpu_hours_measured:
         share = _percent(whole.gpu_hours_measured, whole.gpu_hours)
         yield (
@@ -200,7 +200,10 @@ def _lines(report: Report) -> Iterator[str]:
             f"{_hours(whole.gpu_hours_unused)} GPU-hours without work"
         )
     elif whole.gpu_hours:
-        yield "utilization unknown: no job has hpckit's samples of its GPUs or a record of jobstats"
+        yield (
+            "utilization unknown: no job has samples that this report may read (your own runs), a "
+            "line in a ledger, or a record of jobstats"
+        )
     if whole.gpu_hours_failed:
         lost = _percent(whole.gpu_hours_failed, whole.gpu_hours)
         yield f"{_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"

@@ -9,7 +9,7 @@ from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
 from hpckit.report.terminal import energy, hours, mass, percent
-from hpckit.text import format_period
+from hpckit.text import counted, format_period
 
 Document = Mapping[str, Any]
 UTILIZATIONS = ("0–10 %", "10–25 %", "25–50 %", "50–75 %", "75–100 %")
@@ -99,8 +99,8 @@ def _head(document: Document) -> Element:
 
 def _sentences(whole: Document) -> Iterator[str]:
     held, failed = whole["gpu_hours"], whole["gpu_hours_failed"]
-    of_them = f", {whole['failed_jobs']} of them failed" if whole["failed_jobs"] else ""
-    yield f"{whole['jobs']} jobs{of_them}. They held {hours(held)} GPU-hours."
+    jobs = counted(whole["jobs"], "job")
+    yield f"{jobs}, {whole['failed_jobs']} failed. {hours(held)} GPU-hours were held."
     if whole["gpu_hours_measured"]:
         yield (
             f"The GPUs were busy for {percent(whole['utilization_percent'])} of the time: "
@@ -124,8 +124,12 @@ def _tiles(document: Document) -> Iterator[Element]:
 
 def _figure(document: Document, path: str) -> Element:
     value: Any = document
+    around: Any = document
     for part in path.split("."):
+        around = value
         value = value[int(part)] if isinstance(value, Sequence) else value[part]
+    if path.endswith("gpu_hours_unused") and not _is_measured(around):
+        return e("span", "unknown", class_="dim")
     if path == "money":
         return _worded(path, value, f"{value:,.2f} {document['currency']}".strip())
     if path.endswith("_kwh") and value is not None:
@@ -135,6 +139,11 @@ def _figure(document: Document, path: str) -> Element:
     if isinstance(value, int):
         return _worded(path, value, f"{value:,}")
     return figure(path, value)
+
+
+def _is_measured(totals: Document) -> bool:
+    """Say whether it is known of any GPU-hours how well they were used; 0 says so of none."""
+    return bool(totals["gpu_hours_measured"]) or not totals["gpu_hours"]
 
 
 def _worded(path: str, value: float, text: str) -> Element:
@@ -269,7 +278,13 @@ def _charts(document: Document) -> dict[str, Any]:
             "unit": "GPU-hours",
             "names": [row["name"] for row in weeks],
             "rows": [
-                {"label": label, "values": [row[name] for row in weeks]}
+                {
+                    "label": label,
+                    "values": [
+                        row[name] if name != "gpu_hours_used" or _is_measured(row) else None
+                        for row in weeks
+                    ],
+                }
                 for label, name in _WEEKS.items()
             ],
         }

@@ -5,10 +5,13 @@ from collections.abc import Iterator, Sequence
 from hpckit.report.attempt_spans import filled, lost_rows
 from hpckit.report.known_job import KnownJob
 from hpckit.report.terminal import duration
-from hpckit.slurm.states import JobState, is_finished
+from hpckit.slurm.states import JobState, is_finished, is_running
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import SourceNote
+
+# Slurm ends jobs some seconds after their time limit.
+_LATE_S = 60
 
 
 def lost_notes(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
@@ -31,6 +34,22 @@ def state_notes(known: KnownJob) -> Iterator[SourceNote]:
     if status and status.unanswered and not (status.finished or status.left_queue):
         text = f"Slurm's queue did not answer, so the state may be old: {status.silence}"
         yield SourceNote(code="no_queue", text=text)
+
+
+def end_notes(known: KnownJob) -> Iterator[SourceNote]:
+    """Say of a job that the queue does not have, and that is over, that accounting has no end."""
+    last = known.last
+    if known.record or last is None or not is_running(last.state):
+        return
+    if last.elapsed_s is None or not last.time_limit_min:
+        return
+    if last.elapsed_s > last.time_limit_min * 60 + _LATE_S:
+        text = (
+            "Accounting has lost the end of this job: the queue does not have the job, and its "
+            "time limit is over. Its time and hours go on up to now, and are too high. "
+            "Administrators correct this: sacctmgr show runawayjobs."
+        )
+        yield SourceNote(code="end_lost", text=text)
 
 
 def rank_notes(known: KnownJob, held: Sequence[Span], *, sampled: bool) -> Iterator[SourceNote]:

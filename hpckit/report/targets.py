@@ -15,6 +15,7 @@ from hpckit.errors import (
 from hpckit.find import find_runs, no_such_run
 from hpckit.frozen import frozen
 from hpckit.report.known_job import KnownJob
+from hpckit.report.source_notes import end_notes
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
 from hpckit.slurm.jobs import is_asked, squeue
@@ -161,14 +162,14 @@ def _is_foreign(word: _Word) -> bool:
 def _foreign(
     word: _Word,
     usage: dict[str, tuple[JobUsage, ...]],
-    queued: dict[str, JobRecord],
+    answer: dict[str, JobRecord] | None,
     trouble: str | None,
 ) -> list[Target]:
     """Return jobs that hpckit did not submit; an array's or het job's id gives all its parts."""
     if not _is_foreign(word):
         return []
     mine = frozenset({word.job_id})
-    queued = {job_id: record for job_id, record in queued.items() if is_asked(record, mine)}
+    queued = {job_id: record for job_id, record in (answer or {}).items() if is_asked(record, mine)}
     tasks = {record.raw_id: job_id for job_id, record in queued.items()}
     rows = [
         (job_id, _newer(attempts, queued.get(job_id)))
@@ -184,7 +185,12 @@ def _foreign(
         if job_id not in known
     ]
     return [
-        Target(job_id=job_id, known=row, step=word.step, notes=_trouble(trouble))
+        Target(
+            job_id=job_id,
+            known=row,
+            step=word.step,
+            notes=(*_trouble(trouble), *(() if answer is None else end_notes(row))),
+        )
         for job_id, row in rows
     ]
 
@@ -208,12 +214,12 @@ def _newer(attempts: tuple[JobUsage, ...], queued: JobRecord | None) -> KnownJob
     return KnownJob(attempts=(*earlier, last), record=queued)
 
 
-def _squeue(job_ids: list[str]) -> dict[str, JobRecord]:
-    """Ask the controller, whose word on running jobs is newer; it may be of no help."""
+def _squeue(job_ids: list[str]) -> dict[str, JobRecord] | None:
+    """Ask the controller, whose word on running jobs is newer; None: it does not answer."""
     try:
         return squeue(job_ids)
     except CommandError:
-        return {}
+        return None
 
 
 def _trouble(text: str | None) -> tuple[SourceNote, ...]:

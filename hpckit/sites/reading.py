@@ -15,7 +15,7 @@ from hpckit.environments import (
     read_environment,
 )
 from hpckit.errors import ConfigError, RequestError
-from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
+from hpckit.sites.site import LINK_NAMES, AdviceOverride, Costs, PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 # For up to 4096 cores.
 _MASK = r"(?a)0x[0-9a-f]{1,1024}"
+# `${name}` is Grafana's own.
+_IN_LINK = r"(?<!\$)\{(\w+)\}"
 
 
 def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> Site:
@@ -67,11 +69,11 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         mpirun_args=launch.texts("mpirun_args"),
         sbatch_args=launch.texts("sbatch_args"),
         env=_variables(fields),
-        pass_env=fields.texts("pass_env") if "pass_env" in fields.values else None,
+        pass_env=fields.texts("pass_env") if fields.has("pass_env") else None,
         setup=fields.texts("setup"),
         runs=fields.text("runs"),
         ledger=ledger_folder(fields),
-        grafana=fields.text("grafana"),
+        grafana=_grafana(fields),
         prometheus=_prometheus(fields),
         notify=_notify(fields),
         bad_nodes=_bad_nodes(fields),
@@ -92,7 +94,7 @@ def _defaults(fields: Fields) -> dict[str, Any]:
 
 def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
     key = row.word
-    if key not in fields.values:
+    if not fields.has(key):
         return None
     is_list = isinstance(fields.values[key][0], list)
     is_text = row.is_word or row.read is not None
@@ -140,7 +142,7 @@ def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
             gpus_per_node=entry.integer("gpus_per_node"),
             cpus_per_node=entry.integer("cpus_per_node", minimum=1),
             mem_gb_per_node=entry.integer("mem_gb_per_node", minimum=1),
-            whole_nodes=whole if "whole_nodes" in entry.values else None,
+            whole_nodes=whole if entry.has("whole_nodes") else None,
         )
         entry.refuse_unknown()
     return partitions
@@ -212,6 +214,19 @@ def _advice_value(row: Fields, name: str) -> Scalar | tuple[Scalar, ...]:
             f"{name!r} is {value!r}, must be a number, true, false or a list.", at=row.at(name)
         )
     return value
+
+
+def _grafana(fields: Fields) -> str | None:
+    """Read `grafana:`; a name in braces that hpckit does not know would stay in every link."""
+    link = fields.text("grafana")
+    for name in re.findall(_IN_LINK, link or ""):
+        if name not in LINK_NAMES:
+            raise ConfigError(
+                f"'grafana' has '{{{name}}}', which hpckit does not fill in. "
+                f"{nearest(name, LINK_NAMES)}",
+                at=fields.at("grafana"),
+            )
+    return link
 
 
 def _costs(fields: Fields) -> Costs:

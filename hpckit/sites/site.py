@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
 
+# What a site's link to Grafana may name in braces.
+LINK_NAMES = ("jobid", "start_ms", "end_ms")
+
+
 @frozen(kw_only=True)
 class PartitionLimits:
     """Limits of one partition; None means the site does not say.

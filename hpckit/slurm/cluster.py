@@ -1,7 +1,7 @@
 """What the cluster has, and lets a user charge: partitions, nodes, GPUs, versions, accounts."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hpckit.errors import CommandError
@@ -118,15 +118,29 @@ def config() -> dict[str, str]:
     return parse_scontrol_config(ask(["scontrol", "show", "config"]).stdout)
 
 
+def told_config() -> dict[str, str]:
+    """Ask Slurm for its configuration; nothing where nobody answers."""
+    try:
+        return config()
+    except CommandError:
+        return {}
+
+
 def cluster_name() -> str | None:
     """Ask for the cluster's name, by which jobs of another one with the same ids are told apart.
 
     None: nobody says it.
     """
-    try:
-        return config().get("ClusterName") or None
-    except CommandError:
-        return None
+    return told_config().get("ClusterName") or None
+
+
+def counts_gpus(told: Mapping[str, str]) -> bool:
+    """Say whether accounting would list a job's GPUs; where nothing is told, suppose so.
+
+    Where AccountingStorageTRES has no gres/gpu, each job's list goes without.
+    """
+    tracked = told.get("AccountingStorageTRES", "")
+    return "gres/gpu" in tracked or "gpu" not in told.get("GresTypes", "").split(",")
 
 
 def version() -> tuple[int, int, int] | None:

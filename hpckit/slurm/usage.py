@@ -31,8 +31,8 @@ def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
     columns = _columns()
     rows = [row for ids in id_lists(whole) for row in _ask_sacct(ids, columns)]
     rows = [row for row in rows if is_asked(row.record, wanted)]
-    told = _config() if rows else {}
-    if not _counts_gpus(told):
+    told = cluster.told_config() if rows else {}
+    if not cluster.counts_gpus(told):
         rows = [replace(row, alloc_gpus=row.alloc_gpus or None) for row in rows]
     rows = [replace(row, poll_s=poll_s(told)) for row in rows]
     own = {_key(row.record): row for row in rows}
@@ -91,22 +91,6 @@ def _columns() -> list[str]:
     """Return those of our columns that this sacct has: it refuses all for one it does not know."""
     known = frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
     return [name for name in (*FIXED, *FREE) if name.lower() in known]
-
-
-def _config() -> dict[str, str]:
-    try:
-        return cluster.config()
-    except CommandError:
-        return {}
-
-
-def _counts_gpus(told: Mapping[str, str]) -> bool:
-    """Say whether accounting would list a job's GPUs; where nothing is told, suppose so.
-
-    Where AccountingStorageTRES has no gres/gpu, each job's list goes without.
-    """
-    tracked = told.get("AccountingStorageTRES", "")
-    return "gres/gpu" in tracked or "gpu" not in told.get("GresTypes", "").split(",")
 
 
 def poll_s(told: Mapping[str, str]) -> float | None:

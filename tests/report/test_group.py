@@ -1,5 +1,6 @@
 """`hpckit report`: what is asked of accounting, what is added up, and what is written."""
 
+import calendar
 import csv
 import io
 import json
@@ -23,14 +24,14 @@ from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
 from tests.conftest import Answer, add_program
 from tests.js1 import encode
-from tests.unit.made import make_run, rank
+from tests.unit.made import PLAN, make_run, rank
 
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]
 _SACCT = """#!{python}
-import json, sys
+import json, os, sys
 options = dict(word.partition("=")[::2] for word in sys.argv[1:])
-json.dump(options, open({log!r}, "w"))
+json.dump(options | {{"TZ": os.environ.get("TZ")}}, open({log!r}, "w"))
 columns = options["--format"].split(",")
 for row in json.load(open({rows!r})):
     print(options["--delimiter"].join(row.get(name, "") for name in columns))
@@ -47,7 +48,7 @@ def row(job_id: str, start: float, hours: float, **cells: str) -> dict[str, str]
         "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}",
         "ElapsedRaw": f"{hours * HOUR:.0f}", "Suspended": "00:00:00", "TimelimitRaw": "240",
         "NNodes": "1", "AllocTRES": "cpu=16,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
-        "AdminComment": "", "JobName": "train",
+        "Cluster": "", "AdminComment": "", "JobName": "train",
     }  # fmt: skip
     return usual | cells
 
@@ -186,6 +187,29 @@ def test_a_start_that_accounting_lost_leaves_out_suspended_time() -> None:
     assert found.share_held == 0.5
 
 
+def moment(text: str) -> float:
+    """Read a moment that sacct was given, in UTC."""
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
+
+
+def test_the_hour_that_a_night_has_twice_is_asked_for_in_utc(
+    accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sacct would take half past two for either, and leave out what ended in between."""
+    asked = accounts()
+    monkeypatch.setenv("TZ", "Europe/Stockholm")
+    time.tzset()
+    try:
+        first = calendar.timegm((2025, 10, 26, 0, 30, 0))
+        hpckit.report(users="dora", since=first, until=first + HOUR)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    found = asked()
+    assert (found["--starttime"], found["TZ"]) == ("2025-10-26T00:30:00", "UTC")
+    assert found["--endtime"] == "2025-10-26T01:30:00"
+
+
 def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     asked = accounts()
     monkeypatch.setattr("getpass.getuser", lambda: "me")
@@ -194,8 +218,8 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     assert answer.out.startswith("GPU use of me, 2026-09-01 to 2026-09-03\n  0 jobs")
     options = asked()
     assert options["--user"] == "me"
-    assert options["--starttime"] == "2026-09-01T00:00:00"
-    assert options["--endtime"] == "2026-09-03T00:00:00"
+    begin, end = (time.mktime((2026, 9, day, 0, 0, 0, 0, 0, -1)) for day in (1, 3))
+    assert (moment(options["--starttime"]), moment(options["--endtime"])) == (begin, end)
     assert options.keys() >= {"--allocations", "--duplicates"}
     day = cli("report", "--since", "2026-09-01T08:30", "--until", "2026-09-02").out
     assert day.startswith("GPU use of me, 2026-09-01 08:30 to 2026-09-02 00:00\n")
@@ -215,12 +239,16 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
         (("--since", "soon"), "--since 'soon' is neither an age (12h, 30d, 4w) nor a day"),
         (("--since", "1d", "--until", "2d"), "not before --until 2d. Give an earlier --since."),
         (("--by", "weak"), "--by 'weak' is unknown. Did you mean 'week'?"),
-        (("--user", "a,b"), "'a,b' cannot be the name of a user or an account."),
+        (("--user", "a,b"), "'a,b' cannot be the name of a user or an account. Give the option "
+         "once for each name."),
+        (("--account", ""), "'' cannot be the name of a user or an account: it is empty."),
+        (("--account", "la'b"), '"la\'b" cannot be the name of a user or an account. Give it as '
+         "sacctmgr shows it."),
         (("--account=--all",), "'--all' cannot be the name of a user or an account."),
         (("--user", "a", "--all"), "Give --user or --all, not both."),
         (("--json", "--csv"), "Give one of --json, --csv, --markdown, --html and --schema."),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_word_is_one_error(accounts, cli: Cli, words: tuple[str, ...], said: str) -> None:
     accounts()
     answer = cli("report", *words)
@@ -273,6 +301,20 @@ def test_a_name_that_accounting_does_not_have_is_a_wrong_word(
     answer = cli("report", *words)
     assert (answer.status, answer.out) == (2, "")
     assert said in answer.err
+
+
+@pytest.mark.parametrize("name", ["deep learning", "théorie", "o=hpc:lab", "lab@corp"])
+def test_an_account_may_have_any_name_that_slurm_takes(
+    accounts, here: Path, cli: Cli, name: str
+) -> None:
+    asked = accounts(row("1", NOW - HOUR, 0.5, Account=name))
+    said = json.loads(cli("report", "--account", name, "--by", "account", "--json").out)
+    assert [group["name"] for group in said["groups"]] == [name]
+    assert asked()["--accounts"] == name
+    accounts()
+    sacctmgr(here, "root", "lab", f"'{name}'")
+    answer = cli("report", "--account", name, "--json")
+    assert (answer.status, len(json.loads(answer.out)["notes"])) == (0, 1)
 
 
 @pytest.mark.parametrize("unknown", ["alic", "daemon"])
@@ -608,6 +650,26 @@ def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:
     assert "of 1 attempt Slurm does not say how many GPUs it had: it counts as none" in said
 
 
+def uncounted(here: Path) -> None:
+    """Let the cluster have GPUs that its accounting does not list, as Slurm's default is."""
+    config = "GresTypes = gpu\nAccountingStorageTRES = cpu,mem,energy,node,billing"
+    add_program(here.parent / "bin" / "scontrol", f"#!/bin/sh\necho '{config}'\n")
+
+
+def test_gpus_that_accounting_does_not_list_are_not_none(accounts, cli: Cli, here: Path) -> None:
+    """Of one's own runs the plan has them; of others' jobs nobody knows."""
+    uncounted(here)
+    start, without = NOW - 5 * HOUR, {"AllocTRES": "cpu=1,mem=2G,node=1"}
+    accounts(row("71", start, 2, **without), row("72", start, 1, **without), row("73", start, 1))
+    make_run(here / "runs", job_id="71", submitted_at=start - 61, plan={**PLAN, "total_gpus": 4})
+    said = json.loads(cli("report", "--all", "--json").out)
+    assert said["total"]["gpu_hours"] == 4 * 2 + 2
+    assert said["notes"] == [
+        "of 1 attempt Slurm does not say how many GPUs it had: it counts as none; "
+        "AccountingStorageTRES in slurm.conf has no gres/gpu"
+    ]
+
+
 LOST = {"Start": "None", "ElapsedRaw": "0"}
 
 
@@ -704,7 +766,7 @@ def test_odd_rows_do_no_harm() -> None:
         ],
         ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", *["Unknown"] * 2, "0", "", "1", "1", ""],
     ]
-    text = "\n".join(mark.join([*cells, "", "name"]) for cells in odd)
+    text = "\n".join(mark.join([*cells, "", "", "name"]) for cells in odd)
     (found,) = parse_allocations(text + "\n", mark)
     assert (found.job_id, found.state, found.gpus, found.limit_s) == ("8", "UNKNOWN", None, None)
     assert (found.wait_s, found.end, found.nodes) == (None, None, None)

@@ -1,6 +1,9 @@
 """A second report asks sacct for what is new only, and says the same as one that asks for all."""
 
+import getpass
 import json
+import os
+import pwd
 import random
 import sys
 import time
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Answer, add_program
-from tests.report.test_group import HOUR, NOW, row
+from tests.report.test_group import HOUR, NOW, moment, row
 
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]
@@ -33,6 +36,13 @@ for row in json.load(open({rows!r})):
             print(options["--delimiter"].join(row[name] for name in options["--format"].split(",")))
 """
 _SCONTROL = "#!/bin/sh\necho 'ClusterName             = {name}'\n"
+# As 22.05 prints them; the first PrivateData is slurm.conf's, the second slurmdbd.conf's.
+_SACCTMGR = """#!/bin/sh
+case "$*" in
+  *withcoord*) echo '{level}|{accounts}' ;;
+  *config) printf 'PrivateData            = none\nPrivateData            = {private}\n' ;;
+esac
+"""
 
 
 class Database:
@@ -45,9 +55,15 @@ class Database:
         text = _SACCT.format(python=sys.executable, log=log, rows=rows)
         add_program(folder / "bin" / "sacct", text)
         self.of_cluster("one")
+        self.shows()
 
     def of_cluster(self, name: str) -> None:
         add_program(self.folder / "bin" / "scontrol", _SCONTROL.format(name=name))
+
+    def shows(self, level: str = "None", accounts: str = "", private: str = "jobs") -> None:
+        """Let sacctmgr say who the user is, and what a user is not shown."""
+        text = _SACCTMGR.format(level=level, accounts=accounts, private=private)
+        add_program(self.folder / "bin" / "sacctmgr", text)
 
     def asked(self) -> list[dict[str, str]]:
         """With which options sacct was called since the last time, once per call."""
@@ -70,6 +86,7 @@ def database(here: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
         start = NOW - chance.randrange(40 * DAY)
         made.rows.append(
             row(str(number), start, chance.random() * 40, User=chance.choice(("ann", "bob")))
+            | {"TimelimitRaw": "6000"}
         )
         if int(made.rows[-1]["End"]) > NOW or number == 9:
             made.rows[-1] |= {"State": "RUNNING", "End": "Unknown"}
@@ -91,10 +108,6 @@ def forget(here: Path) -> None:
 
 def kept(here: Path) -> list[Path]:
     return sorted((here.parent / "home" / ".cache" / "hpckit" / "report").glob("*.json"))
-
-
-def moment(text: str) -> float:
-    return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 
 def test_the_second_asks_for_the_last_day_only_and_says_the_same(
@@ -188,6 +201,39 @@ def test_another_cluster_and_other_users_do_not_mix(database: Database, cli: Cli
     assert moment(only["--starttime"]) == NOW - 30 * DAY
 
 
+@pytest.mark.parametrize("now", [{"accounts": "lab"}, {"level": "Operator"}, {"private": "none"}])
+def test_who_is_shown_more_jobs_than_before_gets_all_of_them(
+    database: Database, cli: Cli, here: Path, now: dict[str, str]
+) -> None:
+    """A group's lead is made coordinator: what was kept has the lead's own jobs alone."""
+    everybodys = database.rows
+    database.rows = [one for one in everybodys if one["User"] == "ann"]
+    database.save()
+    first = report(cli)["total"]["jobs"]
+    assert report(cli)["total"]["jobs"] == first
+    database.rows = everybodys
+    database.save()
+    database.shows(**now)
+    said = report(cli)
+    forget(here)
+    assert said == report(cli)
+    assert said["total"]["jobs"] > first
+
+
+def test_what_accounting_shows_is_not_asked_for_ones_own_jobs(
+    database: Database, cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_program(here.parent / "bin" / "sacctmgr", "#!/bin/sh\nexit 1\n")
+    (note,) = report(cli)["notes"]
+    assert note.startswith("nothing is kept for the next report: 'sacctmgr' exited with status 1")
+    assert kept(here) == []
+    monkeypatch.setattr("getpass.getuser", lambda: pwd.getpwuid(os.getuid()).pw_name)
+    database.rows = [one | {"User": getpass.getuser()} for one in database.rows]
+    database.save()
+    assert json.loads(cli("report", "--json").out)["notes"] == []
+    assert len(kept(here)) == 1
+
+
 @pytest.mark.parametrize("damage", ["cut", "byte", "older", "writable", "link"])
 def test_a_damaged_file_is_thrown_away_in_one_line(
     database: Database, cli: Cli, here: Path, damage: str
@@ -227,6 +273,8 @@ def test_without_a_cluster_or_a_folder_of_ones_own_nothing_is_kept(
     cache.chmod(0o777)
     (note,) = report(cli)["notes"]
     assert note.startswith("nothing is kept for the next report: ")
+    assert str(cache) in note
+    assert report(cli, "--anonymous")["notes"] == ["nothing is kept for the next report"]
     assert kept(here) == []
 
 

@@ -69,6 +69,37 @@ def test_every_number_is_that_of_json(lab: Path, cli: Cli) -> None:
     assert written.read_bytes() == Path("page.html").read_bytes()
 
 
+def test_what_was_not_measured_is_not_said_to_have_worked(accounts, cli: Cli, here: Path) -> None:
+    week = 7 * 24 * HOUR
+    accounts(
+        row("1", NOW - HOUR, 0.5, User="ann"),
+        row("2", NOW - week, 1, User="bob", AdminComment=js1(100, 100)),
+        row("3", NOW - HOUR, 0.5, User="carl", AllocTRES="cpu=1,node=1"),
+    )
+    cli("report", "--all", "--html", "page.html")
+    page = read_html(here / "page.html")
+    rows = [
+        [cell.text for cell in line.every("td")]
+        for line in page.one("table", id="table-groups").every("tr")
+    ]
+    assert [line[5] for line in rows if line] == ["0", "unknown", "0"]
+    held, used, _ = data_of(page, "page-data")["charts"]["weeks"]["rows"]
+    assert (held["values"], used["values"]) == ([2.0, 1.0], [2.0, None])
+
+
+def test_one_job_is_said_to_be_one(accounts, cli: Cli, here: Path) -> None:
+    accounts(row("1", NOW - HOUR, 0.5, State="FAILED"))
+    text = cli("report").out
+    assert "  1 job, 1 failed; 1.0 GPU-hours held" in text
+    # Others may have samples: only a ledger tells of them.
+    assert "utilization unknown: no job has samples that this report may read" in text
+    cli("report", "--html", "page.html")
+    verdict = read_html(here / "page.html").one("section", id="verdict").text
+    assert "1 job, 1 failed. 1.0 GPU-hours were held." in verdict
+    accounts(*(row(str(at), NOW - HOUR, 0.5) for at in range(3)))
+    assert "  3 jobs, 0 failed; " in cli("report").out
+
+
 def test_the_page_says_what_is_not_known_and_where_factors_stand(lab: Path, cli: Cli) -> None:
     cli(*WORDS, "--html", "page.html")
     page = read_html(Path("page.html"))

@@ -13,7 +13,7 @@ import yaml
 
 import hpckit
 from tests.conftest import Answer, add_program, write_files
-from tests.report.test_group import HOUR, NOW, accounts, row, summary
+from tests.report.test_group import HOUR, NOW, accounts, row, summary, uncounted
 from tests.unit.lab import make_lab
 from tests.unit.made import make_run
 
@@ -33,6 +33,7 @@ print("ClusterName             = test")
 def ledger(here: Path) -> Path:
     """A ledger that the site names, on the cluster `test`."""
     add_program(here.parent / "bin" / "scontrol", _SCONTROL.format(python=sys.executable))
+    add_program(here.parent / "bin" / "sacctmgr", "#!/bin/sh\n")
     folder = here.parent / "ledger"
     folder.mkdir()
     text = yaml.safe_dump({"description": "ours", "ledger": str(folder)})
@@ -61,6 +62,66 @@ def report(cli: Cli, *words: str) -> dict[str, Any]:
     assert answer.status == 0, answer.err
     said: dict[str, Any] = json.loads(answer.out)
     return said
+
+
+@pytest.mark.parametrize("controller", ["answers", "is down", "is down, no jobs"])
+def test_another_clusters_job_of_the_same_number_stays_another(
+    accounts, cli: Cli, ledger: Path, here: Path, controller: str
+) -> None:
+    """Two clusters share a ledger: accounting, too, says which of them this is."""
+    start = NOW - 5 * HOUR
+    accounts(*([row("1", start, 2, User=ME, Cluster="test")] if "no" not in controller else []))
+    put(
+        ledger,
+        ME,
+        line(ME, "1", start, 2, utilization_percent=20.0),
+        line(ME, "1", start, 2, cluster="old", gpus=8),
+        line(ME, "2", start, 2, cluster="old", gpus=8),
+    )
+    if controller != "answers":
+        add_program(here.parent / "bin" / "scontrol", "#!/bin/sh\nexit 1\n")
+    said = report(cli, "--all")
+    if "no" in controller:
+        assert said["total"]["jobs"] == 2
+        (mixed,) = [note for note in said["notes"] if "clusters" in note]
+        assert mixed.startswith("attempts in the ledger on clusters old, test count, of each")
+        return
+    assert (said["total"]["jobs"], said["total"]["gpu_hours"]) == (1, 4)
+    assert said["total"]["utilization_percent"] == 20
+    assert said["notes"] == []
+
+
+def test_a_line_has_the_gpus_that_accounting_does_not_list(
+    accounts, cli: Cli, ledger: Path, here: Path
+) -> None:
+    uncounted(here)
+    start = NOW - 5 * HOUR
+    accounts(row("1", start, 2, User=ME, AllocTRES="cpu=1,node=1"))
+    put(ledger, ME, line(ME, "1", start, 2, gpus=3))
+    said = report(cli, "--all")
+    assert (said["total"]["gpu_hours"], said["total"]["gpu_hours_used"]) == (6, 3)
+    assert said["notes"] == []
+
+
+def test_a_line_is_in_the_class_of_its_summary(accounts, cli: Cli, ledger: Path) -> None:
+    accounts()
+    put(ledger, ME, line(ME, "1", NOW - 5 * HOUR, 2, utilization_percent=49.99999999999999))
+    hours = report(cli, "--all")["total"]["utilization_hours"]
+    assert [value > 0 for value in hours] == [False, False, False, True, False]
+
+
+def test_capitals_and_numbers_mean_the_same_in_a_ledger(accounts, cli: Cli, ledger: Path) -> None:
+    """As for sacct."""
+    start = NOW - 5 * HOUR
+    accounts(row("1", start, 2, User=ME))
+    put(ledger, ME, line(ME, "1", start, 2), line(ME, "2", start, 1))
+    for words in (("--account", "LAB"), ("--user", str(os.getuid())), ("--user", ME)):
+        said = report(cli, *words)
+        assert (said["total"]["jobs"], said["total"]["gpu_hours_measured"]) == (
+            2,
+            pytest.approx(6, abs=0.01),
+        )
+        assert said["who"] in ("account LAB", ME)
 
 
 @as_root

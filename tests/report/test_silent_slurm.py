@@ -233,3 +233,29 @@ def test_an_attempt_that_accounting_has_not_heard_of_is_the_queues(
     attempts = [(one["restart"], one["start"], one["end"]) for one in found["attempts"]]
     assert attempts == [(0, 110, 200), (1, 200, 260)]
     assert found["elapsed_s"] == 150
+
+
+@pytest.mark.parametrize(
+    ("limit", "listed", "answers_", "said"),
+    [
+        ("60", False, True, True),
+        ("UNLIMITED", False, True, False),
+        ("60", True, True, False),  # sites may let jobs go on
+        ("60", False, False, False),
+    ],
+)
+def test_an_end_that_accounting_lost_is_said(
+    fake_slurm: Path, here: Path, cli: Cli, limit: str, listed: bool, answers_: bool, said: bool
+) -> None:
+    """Of a job that hpckit did not submit: it is RUNNING in accounting for ever."""
+    words = {"State": "RUNNING", "End": "Unknown", "ElapsedRaw": "90000", "TimelimitRaw": limit}
+    keep_accounts(here.parent / "bin", [row("88", **words)])
+    if listed:
+        (here.parent / "bin" / "squeue").unlink()
+        answers(fake_slurm, squeue_out=squeue_row("88", "RUNNING"))
+    if not answers_:
+        add_program(here.parent / "bin" / "squeue", "#!/bin/sh\nexit 1\n")
+    found = document(cli, "88")
+    assert ("end_lost" in codes(found)) is said
+    if said:
+        assert "sacctmgr show runawayjobs" in note(found, "end_lost")

@@ -14,6 +14,7 @@ import pytest
 from hpckit.group_report.allocations import Allocation, ask_allocations
 from hpckit.group_report.cache import SETTLED_S, allocations
 from hpckit.group_report.ledgers import Asked
+from tests.report.test_group import moment
 from tests.slurm.conftest import accounted, desk_in
 from tests.slurm.playing import NODES, Show, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
@@ -152,7 +153,7 @@ def test_a_second_report_asks_for_what_is_new(
     window = next(line for line in calls if "--jobs=" not in line)
     asked_from = re.search(r"--starttime=(\S+)", window)
     assert asked_from
-    assert time.mktime(time.strptime(asked_from[1], "%Y-%m-%dT%H:%M:%S")) > time.time() - 7200
+    assert moment(asked_from[1]) > time.time() - 7200
     ended = {row.job_id: row.end for row in again}
     assert ended[long]
     assert {row.job_id for row in first} <= ended.keys()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import hpckit
 from hpckit.collections.lockfile import changing, read_lock
 from hpckit.collections.manage import add
 from tests.conftest import Answer, add_program, write_files
@@ -255,6 +256,65 @@ def test_one_name_has_one_source(here: Path, lab: Path, repo: Path, cli: Cli) ->
     answer = cli("collections", "add", f"file://{repo}")
     assert answer.status == 2
     assert f"already has a collection 'lab', from {lab}" in answer.err
+
+
+@pytest.mark.long
+def test_a_pin_that_its_repository_lost_says_how_to_pin_another(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    """A branch that was force-pushed, and a home without the cache."""
+    assert cli("collections", "add", f"git+file://{repo}@main").status == 0
+    git(repo, "tag", "--delete", "v1")
+    git(repo, "commit", "--quiet", "--amend", "-m", "rewritten")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "--quiet", "--prune=now")
+    shutil.rmtree(here.parent / "home" / ".cache" / "hpckit" / "collections")
+    answer = cli("collections", "sync")
+    assert answer.status == 3
+    assert "pin another commit: hpckit collections update NAME --to REV." in answer.err
+    assert cli("collections", "update", "lab", "--to", "main").status == 0
+
+
+def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
+    """Pin a collection for a project, and another one of the same name for the user."""
+    other = make_lab(here.parent / "other")
+    assert cli("collections", "add", str(lab), "--project").status == 0
+    assert cli("collections", "add", str(other), "--user").status == 0
+    return lab, other
+
+
+def test_the_number_that_list_shows_means_that_one(here: Path, lab: Path, cli: Cli) -> None:
+    _, other = two_labs(here, lab, cli)
+    assert [name for name, _, _ in names(cli)][:2] == ["lab", "lab-2"]
+    write_files(other, {"README.md": "# more\n", "templates/new.j2": "x\n"})
+    assert cli("collections", "verify", "lab").status == 0
+    assert f"differs, {other}" in cli("collections", "verify", "lab-2").out
+    assert cli("collections", "update", "lab-2").status == 0
+    gone = cli("collections", "remove", "lab-2").out
+    assert gone == f"Removed lab ({other}) from {user_lock(here)}\n"
+    assert names(cli)[0] == ("lab", "project lock", "ok")
+    assert "no added collection 'lab-2'" in cli("collections", "remove", "lab-2").err
+
+
+def test_remove_takes_the_one_that_is_held_out_of_its_own_lock(
+    here: Path, lab: Path, cli: Cli
+) -> None:
+    two_labs(here, lab, cli)
+    _, users = hpckit.added_collections()
+    users.remove()
+    assert [row.lock for row in hpckit.added_collections()] == [here / "hpckit.lock"]
+    with pytest.raises(hpckit.RequestError, match="no longer has 'lab'"):
+        users.remove()
+
+
+def test_a_numbered_name_is_nobody_elses(here: Path, lab: Path, cli: Cli) -> None:
+    two_labs(here, lab, cli)
+    third = make_lab(here.parent / "third")
+    text = (third / "hpckit.yaml").read_text().replace("name: lab", "name: lab-2")
+    (third / "hpckit.yaml").write_text(text)
+    assert cli("collections", "add", str(third), "--user").status == 0
+    assert [name for name, _, _ in names(cli)][:3] == ["lab", "lab-3", "lab-2"]
+    assert f"as pinned, {third}" in cli("collections", "verify", "lab-2").out
 
 
 def _add(folder: str, lock: str) -> None:

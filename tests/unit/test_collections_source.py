@@ -71,6 +71,13 @@ def test_a_folder_is_absolute_and_keeps_its_link(here: Path) -> None:
         ("git+https://h/x.git@", "ends with @"),
         ("git+https://h/x\n.git", "control character"),
         ("git@github.com:lab/x.git", r"write git\+ssh://git@github.com/lab/x.git"),
+        ("git+git@github.com:lab/x.git@v1", r"write git\+ssh://git@github.com/lab/x.git@v1\."),
+        (
+            "git+ssh://git@github.com:lab/x.git@v1",
+            r"'git@github.com:lab' is not a host. After a host stands a slash: write "
+            r"git\+ssh://git@github.com/lab/x.git@v1\.",
+        ),
+        ("git+ssh://h:;touch/x", r"'h:;touch' is not a host\.$"),
         ("", "source is empty"),
     ],
 )

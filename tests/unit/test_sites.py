@@ -9,6 +9,7 @@ import pytest
 from hpckit.collections import search_path
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import ConfigError, RequestError
+from hpckit.schemas import schema
 from hpckit.sites import (
     PartitionLimits,
     detect_site,
@@ -100,6 +101,63 @@ def test_what_a_variable_holds_is_no_option(
     monkeypatch.setenv("LAB", "-rf")
     with pytest.raises(ConfigError, match="begins with a dash"):
         site(tmp_path, PATHS)
+
+
+def _keys() -> list[tuple[str, str]]:
+    """All keys of a site, each with the key that it stands below, or nothing."""
+    parts = {"": {"properties": schema("site")["properties"]}} | schema("site")["properties"]
+    return [(part, key) for part, row in parts.items() for key in row.get("properties", ())]
+
+
+@pytest.mark.parametrize(("part", "key"), _keys())
+def test_a_misspelt_key_is_told_the_right_one(tmp_path: Path, part: str, key: str) -> None:
+    """Also where the file has no such key: what is known does not depend on it."""
+    wrong = f"{key}_: 1"
+    line = f"{part}: {{{wrong}}}" if part else wrong
+    with pytest.raises(ConfigError, match=f"unknown key '{key}_' in .*Did you mean '{key}'"):
+        site(tmp_path, f"description: x\n{line}\n")
+
+
+SHOWN = {
+    "login": "login: l.example.org",
+    "GPU type      T4, if none is named": "gpus: {types: {T4: 4}, default_type: T4}",
+    "needed: --gpus TYPE:N": "gpus: {types: {T4: 4}, type_required: true}",
+    "exclude_bad   true": "defaults: {exclude_bad: true}",
+    "mpirun        mpiexec -v": "launch: {mpirun: mpiexec, mpirun_args: [-v]}",
+    "sbatch        --clusters=c": "launch: {sbatch_args: [--clusters=c]}",
+    "passed on     HF_*, A (var": "pass_env: [HF_*, A]",
+    "passed on     none (var": "pass_env: []",
+    "Grafana       https://g/{jobid}": "grafana: 'https://g/{jobid}'",
+    "Prometheus    http://p:9090": "prometheus: 'http://p:9090'",
+    "mail          tells users": "notify: {mail: {}}",
+    "bad nodes     count for 7 days; always: c7, c8": "bad_nodes: {days: 7, hosts: ['c[7-8]']}",
+    "advice        test-qos: off": "advice: {test-qos: off}",
+    "advice        cores-per-gpu: cores_per_gpu 16": "advice: {cores-per-gpu: {cores_per_gpu: 16}}",
+    "costs         0 EUR per GPU-hour": "costs: {gpu_hour: 0, currency: EUR}",
+    "costs         PUE 1.2": "costs: {pue: 1.2}",
+    "costs         45 g CO2 per kWh": "costs: {co2_g_per_kwh: 45}",
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_show_has_what_a_site_says(here: Path, cli, shown: str) -> None:
+    """Also what no job script shows: who set it looks whether it is there."""
+    plain = "description: x\n"
+    texts = {"a": plain, "b": plain + SHOWN[shown]}
+    write_files(here, {f"templates/sites/{name}.yaml": text for name, text in texts.items()})
+    assert shown in cli("sites", "show", "b").out
+    assert shown not in cli("sites", "show", "a").out
+
+
+def test_a_link_names_what_hpckit_fills_in(tmp_path: Path) -> None:
+    link = "https://g/?var-jobid={jobid}&from={start_ms}&to={end_ms}&var-x=${own}"
+    assert site(tmp_path, f"description: x\ngrafana: '{link}'\n").grafana == link
+    wrong = link.replace("jobid}", "job_id}")
+    why = (
+        "box.yaml:2: 'grafana' has '{job_id}', which hpckit does not fill in. Did you mean 'jobid'"
+    )
+    with pytest.raises(ConfigError, match=why):
+        site(tmp_path, f"description: x\ngrafana: '{wrong}'\n")
 
 
 def test_a_time_without_quotes_is_not_read_in_base_60(tmp_path: Path) -> None:
