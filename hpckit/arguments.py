@@ -76,6 +76,18 @@ VALUES = Kind(
 TEXTS = Kind("a text, or a list of texts", _are_texts)
 
 
+def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
+    """Return a number of another library, as of numpy, as Python's own; all else as it is."""
+    if isinstance(given, float):
+        return float(given)
+    if isinstance(given, int) or not hasattr(type(given), "__index__"):
+        return given
+    try:
+        return given.__index__()
+    except TypeError:  # an array of several
+        return given
+
+
 def argument(kind: Any, given: Any, name: str) -> Any:  # noqa: ANN401
     """Read an argument as a kind says: a `Kind`, or an annotation of what JSON can have.
 
@@ -123,13 +135,17 @@ def checked(**kinds: Any) -> Callable[[Function], Function]:  # noqa: ANN401
         if code.co_flags & _VARARGS:
             rest = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
 
+        def read(name: str, value: Any) -> Any:  # noqa: ANN401
+            if name not in kinds:
+                return value
+            return argument(kinds[name], own_number(value), name)
+
         @wraps(function)
         def call(*args: Any, **given: Any) -> Any:  # noqa: ANN401
             every = [*names, *rest * (len(args) - len(names))]
-            for name, value in (*zip(every, args, strict=False), *given.items()):
-                if name in kinds:
-                    argument(kinds[name], value, name)
-            return function(*args, **given)
+            known = [read(name, value) for name, value in zip(every, args, strict=False)]
+            named = {name: read(name, value) for name, value in given.items()}
+            return function(*known, *args[len(known) :], **named)
 
         return call  # type: ignore[return-value]  # the same, checked
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from hpckit.api.run import Run, RunList
-from hpckit.arguments import FUNCTION, checked, maybe
+from hpckit.arguments import FUNCTION, checked, maybe, own_number
 from hpckit.errors import RequestError
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
@@ -107,7 +107,7 @@ def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' 
     """
     given = getattr(given, "runs", given)  # of a study, or of calls: their results are no ids
     one = isinstance(given, Run | str | int) or not isinstance(given, Iterable)
-    rows = [given] if one else list(given)
+    rows = [own_number(row) for row in ([given] if one else given)]
     for row in rows:
         if not isinstance(row, Run | str | int) or isinstance(row, bool):
             raise RequestError(f"{row!r} is neither a run nor the id of one.")

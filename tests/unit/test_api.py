@@ -184,8 +184,10 @@ def test_options_mean_what_the_command_line_means(
         ({"array": {"lr": "12"}}, "list of values"),
         ({"partition": "a b"}, "character"),
         ({"target": "dp"}, "no option 'target'"),
-        ({"dry_run": True}, r"no option 'dry_run': hpckit\.script\(\)"),
-        ({"check": True}, r"no option 'check': hpckit\.check\(\)"),
+        ({"dry_run": True}, r"no option 'dry_run'\. hpckit\.script\(\).*run\.preview\(\)"),
+        ({"check": True}, r"no option 'check'\. hpckit\.check\(\).*run\.preview\(\)\.check\(\)"),
+        ({"test_only": True}, r"no option 'test_only'\. hpckit\.check\(\)"),
+        ({"wait": True}, r"no option 'wait'\. .*hpckit\.scale\(\.\.\.\)\.wait\(\)"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], word: str) -> None:

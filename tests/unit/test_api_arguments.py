@@ -13,6 +13,20 @@ from tests.conftest import write_files
 NAN = float("nan")
 
 
+class Whole:
+    """A number of another library, as numpy's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+class Broad(float):
+    """As `numpy.float64`."""
+
+
 def double(number: int) -> int:
     return 2 * number
 
@@ -87,3 +101,55 @@ def test_an_array_is_given_as_values_or_as_the_command_lines_texts(
     (here / "train.py").touch()
     (here / "v").write_text("0.1\n0.2\n")
     assert "#SBATCH --array=0-1" in hpckit.script("serial", "train.py", gpus=0, array=array)
+
+
+@pytest.mark.parametrize(
+    "args", ["--lr 0.1", b"--lr", {"--lr": 0.1}, {"--lr", 0.1}, frozenset({"--lr"})], ids=repr
+)
+def test_arguments_of_a_program_are_a_list(here: Path, args: object) -> None:
+    """A mapping lost its values: the program was started with `--lr` alone."""
+    write_files(here, {"train.py": "print(1)\n"})
+    with pytest.raises(hpckit.RequestError, match=r"args=.* must be a list, as in args=\["):
+        hpckit.script("ddp", "train.py", args=args)  # type: ignore[arg-type]
+
+
+def test_jobs_to_wait_for_are_no_mapping(here: Path) -> None:
+    with pytest.raises(hpckit.RequestError, match=r"after=\{'afterok': 5\} must be a run"):
+        spec_values({"after": {"afterok": 5}})
+
+
+def test_numbers_of_other_libraries_are_numbers(here: Path) -> None:
+    found = spec_values(
+        {
+            "nodes": Whole(2),
+            "mem_gb": Whole(4),
+            "after": [Whole(7)],
+            "sample_interval": Broad(2),
+            "array": {"lr": iter([0.1, 0.2])},
+        }
+    )
+    assert found == {
+        "nodes": 2,
+        "mem_gb": 4,
+        "after": ("7",),
+        "sample_interval_s": 2.0,
+        "array": ("lr=0.1,0.2",),
+    }
+    assert [type(found[name]) for name in ("nodes", "sample_interval_s")] == [int, float]
+    for call in (hpckit.find, hpckit.wait, hpckit.cancel):
+        with pytest.raises(hpckit.NotFoundError, match="There is no run '99999999'"):
+            call(Whole(99999999))  # type: ignore[operator]
+
+
+def test_sizes_of_a_study_are_any_list_of_numbers(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Mapping[str, object]] = []
+    monkeypatch.setattr("hpckit.api.scale.plan_study", lambda spec, lists, **_: asked.append(lists))
+    monkeypatch.setattr("hpckit.api.scale.send_study", lambda plan: None)
+    for given in ([1, 2], (1, 2), iter([1, 2]), [Whole(1), Whole(2)]):
+        hpckit.scale("ddp", gpus=0, tasks_per_node=given)
+    assert asked == [{"gpus": 0, "nodes": None, "tasks_per_node": [1, 2]}] * 4
+    for wrong in (1.5, [1, 2.5], True, {"a": 1.5}.values()):
+        with pytest.raises(hpckit.RequestError, match="must be a number, or a list of them"):
+            hpckit.scale("ddp", gpus=wrong)
