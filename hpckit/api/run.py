@@ -153,10 +153,12 @@ class Run:
         `look` sees what Slurm says of it meanwhile.
 
         Raises:
-            NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
+            NotFoundError: there is no such rank, or its folder is gone. DamagedRunError: at the
+            end: a log cannot be read.
         """
         from hpckit.logs import log_files, read_all  # noqa: PLC0415  # lists of runs read none
 
+        self._folder.need_folder()
         damaged: list[str] = []
         if follow:
             yield from self._followed(rank, every, look, damaged)
@@ -188,7 +190,8 @@ class Run:
         `every` returns the logs of the job script and of all ranks, one after the other.
 
         Raises:
-            NotFoundError: there is no such rank. DamagedRunError: a log cannot be read.
+            NotFoundError: there is no such rank, or its folder is gone. DamagedRunError: a log
+            cannot be read.
         """
         return "".join(piece for _, piece in self.pieces(rank or None, every=every))
 
@@ -204,6 +207,7 @@ class Run:
             return f"the job never started: it is {status.state}"
         from hpckit.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
 
+        self._folder.need_folder()
         return error_report(self._folder, status.ranks, status.state)
 
     @checked(every_attempt=bool)
@@ -215,10 +219,11 @@ class Run:
         are, in which `restart` is the attempt's number.
 
         Raises:
-            DamagedRunError: the file is not one.
+            DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
         from hpckit.metrics import METRICS, all_rows, counted_rows  # noqa: PLC0415
 
+        self._folder.need_folder()
         rows = all_rows(self.dir / METRICS)
         return rows if every_attempt else counted_rows(rows)
 
@@ -226,10 +231,11 @@ class Run:
         """Return how far the script is: step, epoch, loss, seconds left; None: nothing is logged.
 
         Raises:
-            DamagedRunError: the file is not one.
+            DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
         from hpckit.metrics import progress_of  # noqa: PLC0415
 
+        self._folder.need_folder()
         return progress_of(self.dir, self.submitted_at)
 
     def stats(self) -> JobStats:

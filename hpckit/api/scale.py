@@ -16,7 +16,7 @@ from hpckit.api.run import Run, RunList, handle
 from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
 from hpckit.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown
-from hpckit.errors import DamagedRunError, NotFoundError, RequestError
+from hpckit.errors import HpckitError, NotFoundError, RequestError
 from hpckit.find import newest_runs, refuse_doubtful
 from hpckit.logged_times import lifetime, without_odd_times
 from hpckit.paths import typed_path
@@ -309,7 +309,7 @@ def _outcome(status: RunStatus) -> Outcome:
             life = lifetime(run.submitted_at, times)
             rows, odd = without_odd_times(handle(run).metrics(), life)
             timing = timing_of(rows, _wall_s(status))
-        except DamagedRunError as error:
+        except HpckitError as error:  # damaged, or its folder is gone
             left_out = str(error)
         if not left_out and not timing.seconds:
             left_out = "it says nothing of how long it took"

@@ -1,12 +1,14 @@
 """The Python API's names, types, options and files; nothing is submitted."""
 
 import ast
+import errno
 import functools
 import inspect
 import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -500,3 +502,34 @@ def wrapped(x: int, *, time: str = "") -> int:
 
 
 del wrapped.__wrapped__
+
+
+@pytest.mark.parametrize("gone", ["removed", "moved"])
+def test_a_handle_whose_folder_is_gone_says_so(tmp_path: Path, gone: str) -> None:
+    """Its logs and metrics were empty, as of a run that wrote nothing."""
+    run = Run(make_run(tmp_path))
+    run.dir.rename(tmp_path / "elsewhere")
+    if gone == "removed":
+        shutil.rmtree(tmp_path / "elsewhere")
+    asked: list[Callable[[], object]] = [
+        run.logs, lambda: run.logs(every=True), run.metrics, run.progress, run.resubmit,
+        run.cancel, lambda: run.owner, lambda: list(run.pieces(follow=True)),
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(hpckit.NotFoundError, match=r"The folder of run ddp-1 .* is gone: it"):
+            ask()
+    assert not run.mine
+    assert repr(run)
+
+
+def test_a_handle_whose_folder_cannot_be_looked_at_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(make_run(tmp_path))
+
+    def lstat(self: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    with pytest.raises(hpckit.OutsideError, match=r"ddp-1, .* cannot be read: Permission denied"):
+        run.logs()
