@@ -130,6 +130,9 @@ class Run:
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until it is over, or can never start; how it ended is then its `state`.
 
+        If it failed and is tried again (`retry=`), that is waited for, too; its state, ranks and
+        logs stay its own. `status().document()["resubmitted_as"]` is the new job's id.
+
         Raises:
             StillRunningError: `timeout` seconds have passed; the job goes on.
         """

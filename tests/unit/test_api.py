@@ -27,6 +27,7 @@ from hpckit import errors
 from hpckit.api import call as calls
 from hpckit.api.options import Options, job_spec
 from hpckit.api.run import Run, RunList
+from hpckit.api.run_status import wait_through
 from hpckit.errors import DamagedRunError, JobError, RequestError, StillRunningError
 from hpckit.payload import function as in_job
 from hpckit.runs import read_run
@@ -333,6 +334,29 @@ def test_a_result_is_that_of_the_job_that_tries_it_again(here: Path, fake_slurm:
     in_job.write_own(calls.Call(second)._path(0), header, [pickle.dumps(7)])
     assert (call.result(timeout=0), call.done()) == (7, True)
     assert [row.result() for row in calls.Calls([call]).as_completed(timeout=0)] == [7]
+
+
+def test_waiting_goes_on_with_retries_and_a_run_stays_itself(here: Path, fake_slurm: Path) -> None:
+    """Its state was that of the retry, beside its own logs; and once seen it was not waited for."""
+    asked = {"target": "x", "retry": ["fail"]}
+    of = {"of": "f-1", "job_id": "11", "number": 1, "kind": "fail", "changes": {}, "text": "x"}
+    run = Run(make_run(here / "runs", "f-1", job_id="11", request=asked))
+    make_run(here / "runs", "f-2", job_id="12", request=asked, retry=of)
+    write_note(run.dir, RetryNote(text="it failed", run_id="f-2", job_id="12"))
+    first, second = squeue_row("11", "FAILED"), squeue_row("12", "RUNNING")
+    answers(fake_slurm, squeue_out=f"{first}\n{second}")
+    assert run.state == "FAILED"
+    with pytest.raises(StillRunningError):
+        run.wait(timeout=0)
+    answers(fake_slurm, squeue_out=f"{first}\n{squeue_row('12', 'COMPLETED')}")
+    for held in (run, pickle.loads(pickle.dumps(Run(run._folder)))):
+        assert held.wait(timeout=0) is held
+        assert (held.state, held.status().run.run_id) == ("FAILED", "f-1")
+        assert held.status().document()["resubmitted_as"] == "12"
+        assert [(row.state, row.run.run_id) for row in wait_through([held])] == [
+            ("COMPLETED", "f-2")
+        ]
+    assert hpckit.wait([run, "12"]) == [run, hpckit.find("12")]
 
 
 def test_a_class_keeps_its_attributes(here: Path) -> None:
