@@ -4,15 +4,19 @@ Annotations are promises that nobody keeps at run time. A text where a flag stan
 number where a name stands fails deep inside, with Python's words.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.values import check, kind_words
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
@@ -56,6 +60,17 @@ def _is_text_or_number(given: object) -> bool:
     return isinstance(given, str) or (type(given) is int and given >= 0)
 
 
+def _is_time(given: object) -> bool:
+    return _is_text_or_number(given) or hasattr(given, "total_seconds")
+
+
+def time_word(given: "str | int | timedelta") -> str:
+    """Return what TIME is on a command line: of a timedelta its seconds, the last one whole."""
+    if isinstance(given, str | int):
+        return str(given)
+    return f"{math.ceil(given.total_seconds())}s"
+
+
 def _are_texts(given: object) -> bool:
     rows = (given,) if isinstance(given, str) else given
     return isinstance(rows, list | tuple | set | frozenset) and all(
@@ -67,7 +82,7 @@ PATH = Kind("a path", _is_path)
 WORD = Kind("a text or a path that a program can be given", _is_path)
 JOB = Kind("a run, or a job's id, or a run's id or folder", _is_job)
 FUNCTION = Kind("a function", callable)
-TIME = Kind("a time, as in 1h30m or minutes", _is_text_or_number)
+TIME = Kind("a time, as in 1h30m, minutes or a timedelta", _is_time)
 SIZE = Kind("a size, as in 10G or bytes", _is_text_or_number)
 VALUES = Kind(
     "a mapping of options to their values, or texts as 'lr=0.1,0.2'",

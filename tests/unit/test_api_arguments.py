@@ -1,13 +1,16 @@
 """What a Python program gives where it does not fit: one clear error, and nothing is done."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import hpckit
+from hpckit.api.doctor import _seconds
 from hpckit.api.options import spec_values
+from hpckit.api.terminals import prepare_shell
 from tests.conftest import write_files
 
 NAN = float("nan")
@@ -116,6 +119,23 @@ def test_arguments_of_a_program_are_a_list(here: Path, args: object) -> None:
 def test_jobs_to_wait_for_are_no_mapping(here: Path) -> None:
     with pytest.raises(hpckit.RequestError, match=r"after=\{'afterok': 5\} must be a run"):
         spec_values({"after": {"afterok": 5}})
+
+
+def test_a_time_of_a_session_is_a_timedelta_too(here: Path) -> None:
+    words = {"executor": "slurm"}
+    for idle in (timedelta(minutes=30), "30m", 30):
+        shell = prepare_shell(words, idle=idle, runs=None, preview=True)
+        assert shell.session is not None
+        assert shell.session["idle_s"] == 1800.0
+    with pytest.raises(hpckit.RequestError, match="--idle '0s' is not a duration"):
+        hpckit.start_shell(idle=timedelta(0))
+    assert _seconds(timedelta(seconds=90)) == 120
+
+
+def test_a_shell_takes_no_arguments(here: Path) -> None:
+    """`bash x` was submitted, which ended at once."""
+    with pytest.raises(hpckit.RequestError, match=r"takes no arguments: type there"):
+        hpckit.start_shell(args=["x"])
 
 
 def test_numbers_of_other_libraries_are_numbers(here: Path) -> None:
