@@ -138,6 +138,26 @@ def test_a_shell_takes_no_arguments(here: Path) -> None:
         hpckit.start_shell(args=["x"])
 
 
+def test_a_program_whose_folder_is_gone_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a FileNotFoundError of Python's, which no `except hpckit.HpckitError` catches."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "work").rmdir()
+    asked: list[Callable[[], object]] = [
+        hpckit.runs,
+        hpckit.collections,
+        lambda: hpckit.find("latest"),
+        lambda: hpckit.script("serial", tmp_path / "train.py", executor="slurm"),
+        lambda: hpckit.call(double, 1, gpus=0),
+    ]
+    for ask in asked:
+        with pytest.raises(hpckit.OutsideError, match="works in no longer exists"):
+            ask()
+
+
 def test_numbers_of_other_libraries_are_numbers(here: Path) -> None:
     found = spec_values(
         {
