@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from hpckit.arguments import PATH, Kind, argument, maybe, own_number
+from hpckit.arguments import PATH, Kind, argument, maybe, own_number, shown
 from hpckit.errors import RequestError
 from hpckit.option_words import as_word
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
@@ -104,6 +104,13 @@ def job_spec(
     Raises:
         RequestError: there is no such option, or a value is not of its type.
     """
+    for given in (target, program):
+        if callable(given):
+            raise RequestError(
+                f"{shown(given, 'target' if given is target else 'program')} is a function: "
+                "hpckit.call(function, ...) runs it as a job, hpckit.map(function, items) on each "
+                "item."
+            )
     argument(_TARGET, target, "target")
     argument(maybe(PATH), program, "program")
     argument(str | None, module, "module")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,13 @@ def test_a_program_whose_folder_is_gone_is_told_so(
     for ask in asked:
         with pytest.raises(hpckit.OutsideError, match="works in no longer exists"):
             ask()
+
+
+@pytest.mark.parametrize("words", [(double, 3), ("serial", double)], ids=["target", "program"])
+def test_a_function_is_told_how_it_runs(here: Path, words: tuple[Any, ...]) -> None:
+    for call in (hpckit.submit, hpckit.script, hpckit.check):
+        with pytest.raises(hpckit.RequestError, match=r"is a function: hpckit\.call\(function"):
+            call(*words)
 
 
 def test_numbers_of_other_libraries_are_numbers(here: Path) -> None:
