@@ -78,7 +78,8 @@ def _are_texts(given: object) -> bool:
     )
 
 
-PATH = Kind("a path", _is_path)
+# Empty it would be the folder one stands in, as of a variable that is not set.
+PATH = Kind("a path", lambda given: _is_path(given) and os.fspath(given) != "")
 WORD = Kind("a text or a path that a program can be given", _is_path)
 JOB = Kind("a run, or a job's id, or a run's id or folder", _is_job)
 FUNCTION = Kind("a function", callable)

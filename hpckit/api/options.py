@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from hpckit.arguments import PATH, Kind, argument, maybe, own_number, shown
+from hpckit.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
 from hpckit.errors import RequestError
 from hpckit.option_words import as_word
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hpckit.api.run import Run
 
 _NO_LISTS = (str, bytes, Mapping, set, frozenset)
+# What an empty one is, who reads it says.
+_PROGRAM = Kind(PATH.what, WORD.fits)
 _TARGET = Kind("the name of a workload or a strategy", lambda given: isinstance(given, str))
 
 # Options of the command line, and of sbatch, that are functions of their own here.
@@ -112,7 +114,7 @@ def job_spec(
                 "item."
             )
     argument(_TARGET, target, "target")
-    argument(maybe(PATH), program, "program")
+    argument(maybe(_PROGRAM), program, "program")
     argument(str | None, module, "module")
     from hpckit.job.program import typed_program  # noqa: PLC0415  # likewise
 

@@ -39,6 +39,11 @@ def double(number: int) -> int:
     ("call", "says"),
     [
         (lambda: hpckit.runs(state=1), "state=1"),
+        (lambda: hpckit.runs(runs=""), "runs='' must be a path"),
+        (lambda: hpckit.clean(runs=""), "runs='' must be a path"),
+        (lambda: hpckit.submit("serial", "x.py", runs=""), "runs='' must be a path"),
+        (lambda: hpckit.call(double, 1, runs=""), "runs='' must be a path"),
+        (lambda: hpckit.sample(["true"], folder=""), "folder='' must be a path"),
         (lambda: hpckit.runs(state=["FAILED", 3]), "'FAILED', 3"),
         (lambda: hpckit.runs(since={}), r"since \{\}"),
         (lambda: hpckit.runs(since=NAN), "since nan"),
