@@ -34,10 +34,10 @@ def _is_size(given: object) -> bool:
     return isinstance(given, int | str) and not isinstance(given, bool)
 
 
-Sizes = Sequence[int | str] | int | str | None
+Sizes = Iterable[int | str] | int | str | None
 
 
-def _sizes(given: Any, name: str) -> Sizes:  # noqa: ANN401  # users' own
+def _sizes(given: Any, name: str) -> list[int | str] | int | str | None:  # noqa: ANN401  # users' own
     """Read the values of one axis.
 
     Raises:
