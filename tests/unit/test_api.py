@@ -359,6 +359,20 @@ def test_waiting_goes_on_with_retries_and_a_run_stays_itself(here: Path, fake_sl
     assert hpckit.wait([run, "12"]) == [run, hpckit.find("12")]
 
 
+def test_a_function_travels_with_hpckit_itself(tmp_path: Path) -> None:
+    """As those of a notebook that begins with `import hpckit`; its module could not be pickled."""
+    assert pickle.loads(calls._pickled(hpckit)) is hpckit
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import hpckit, pickle, sys\n"
+        "from hpckit.api.call import _pickled\n"
+        "def version():\n    return hpckit.__version__\n"
+        "sys.stdout.buffer.write(_pickled(version))\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, check=True, cwd=ROOT)
+    assert pickle.loads(done.stdout)() == hpckit.__version__
+
+
 def test_a_class_keeps_its_attributes(here: Path) -> None:
     error = result_of(here, functools.partial(raisers.end, "several")).exception()
     assert isinstance(error, raisers.SeveralArgumentsError)
