@@ -219,16 +219,17 @@ class Run:
 
         An attempt that goes on from a checkpoint takes steps again that an earlier one had logged.
         Each step is there once, as it was logged last; with `every_attempt` all rows of the file
-        are, in which `restart` is the attempt's number.
+        are, in which `restart` is the attempt's number. Of a run of one attempt all rows count.
 
         Raises:
             DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
         from hpckit.metrics import METRICS, all_rows, counted_rows  # noqa: PLC0415
+        from hpckit.ranks import began_once  # noqa: PLC0415
 
         self._folder.need_folder()
         rows = all_rows(self.dir / METRICS)
-        return rows if every_attempt else counted_rows(rows)
+        return rows if every_attempt else counted_rows(rows, once=began_once(self.dir))
 
     def progress(self) -> Progress | None:
         """Return how far the script is: step, epoch, loss, seconds left; None: nothing is logged.

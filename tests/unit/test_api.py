@@ -30,11 +30,12 @@ from hpckit.api.run import Run, RunList
 from hpckit.api.run_status import wait_through
 from hpckit.errors import DamagedRunError, JobError, RequestError, StillRunningError
 from hpckit.payload import function as in_job
+from hpckit.ranks import write_rank
 from hpckit.runs import read_run
 from hpckit.spec import OPTIONS, JobSpec
 from hpckit.submission.retry import RetryNote, write_note
 from tests import raisers
-from tests.unit.made import make_run
+from tests.unit.made import make_run, rank
 from tests.unit.test_status import answers, squeue_row
 
 ROOT = Path(__file__).parents[2]
@@ -540,6 +541,18 @@ def wrapped(x: int, *, time: str = "") -> int:
 
 
 del wrapped.__wrapped__
+
+
+def test_a_run_of_one_attempt_has_taken_no_step_again(tmp_path: Path) -> None:
+    """Two phases, or epochs, each of which counts its steps anew: the first was left out."""
+    run = Run(make_run(tmp_path))
+    rows = [{"phase": name, "step": step} for name in "ab" for step in range(3)]
+    (run.dir / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_rank(run.dir, rank(0))
+    assert run.metrics() == rows
+    write_rank(run.dir, rank(0, restart=1))
+    assert run.metrics() == rows[3:]
+    assert run.metrics(every_attempt=True) == rows
 
 
 @pytest.mark.parametrize("gone", ["removed", "moved"])
