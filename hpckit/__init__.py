@@ -246,4 +246,8 @@ if not TYPE_CHECKING:
             if not (name in _HOME and isinstance(value, type(sys))):
                 super().__setattr__(name, value)
 
+        def __reduce__(self) -> "tuple[object, tuple[str]]":
+            """Be pickled by name, as cloudpickle does modules: functions have this one in them."""
+            return __import__, (self.__name__,)
+
     sys.modules[__name__].__class__ = _Package

@@ -4,15 +4,19 @@ Annotations are promises that nobody keeps at run time. A text where a flag stan
 number where a name stands fails deep inside, with Python's words.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.values import check, kind_words
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
@@ -56,6 +60,17 @@ def _is_text_or_number(given: object) -> bool:
     return isinstance(given, str) or (type(given) is int and given >= 0)
 
 
+def _is_time(given: object) -> bool:
+    return _is_text_or_number(given) or hasattr(given, "total_seconds")
+
+
+def time_word(given: "str | int | timedelta") -> str:
+    """Return what TIME is on a command line: of a timedelta its seconds, the last one whole."""
+    if isinstance(given, str | int):
+        return str(given)
+    return f"{math.ceil(given.total_seconds())}s"
+
+
 def _are_texts(given: object) -> bool:
     rows = (given,) if isinstance(given, str) else given
     return isinstance(rows, list | tuple | set | frozenset) and all(
@@ -63,17 +78,30 @@ def _are_texts(given: object) -> bool:
     )
 
 
-PATH = Kind("a path", _is_path)
+# Empty it would be the folder one stands in, as of a variable that is not set.
+PATH = Kind("a path", lambda given: _is_path(given) and os.fspath(given) != "")
 WORD = Kind("a text or a path that a program can be given", _is_path)
 JOB = Kind("a run, or a job's id, or a run's id or folder", _is_job)
 FUNCTION = Kind("a function", callable)
-TIME = Kind("a time, as in 1h30m or minutes", _is_text_or_number)
+TIME = Kind("a time, as in 1h30m, minutes or a timedelta", _is_time)
 SIZE = Kind("a size, as in 10G or bytes", _is_text_or_number)
 VALUES = Kind(
     "a mapping of options to their values, or texts as 'lr=0.1,0.2'",
     lambda given: isinstance(given, Mapping) or _are_texts(given),
 )
 TEXTS = Kind("a text, or a list of texts", _are_texts)
+
+
+def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
+    """Return a number of another library, as of numpy, as Python's own; all else as it is."""
+    if isinstance(given, float):
+        return float(given)
+    if isinstance(given, int) or not hasattr(type(given), "__index__"):
+        return given
+    try:
+        return given.__index__()
+    except TypeError:  # an array of several
+        return given
 
 
 def argument(kind: Any, given: Any, name: str) -> Any:  # noqa: ANN401
@@ -123,13 +151,17 @@ def checked(**kinds: Any) -> Callable[[Function], Function]:  # noqa: ANN401
         if code.co_flags & _VARARGS:
             rest = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
 
+        def read(name: str, value: Any) -> Any:  # noqa: ANN401
+            if name not in kinds:
+                return value
+            return argument(kinds[name], own_number(value), name)
+
         @wraps(function)
         def call(*args: Any, **given: Any) -> Any:  # noqa: ANN401
             every = [*names, *rest * (len(args) - len(names))]
-            for name, value in (*zip(every, args, strict=False), *given.items()):
-                if name in kinds:
-                    argument(kinds[name], value, name)
-            return function(*args, **given)
+            known = [read(name, value) for name, value in zip(every, args, strict=False)]
+            named = {name: read(name, value) for name, value in given.items()}
+            return function(*known, *args[len(known) :], **named)
 
         return call  # type: ignore[return-value]  # the same, checked
 

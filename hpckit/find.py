@@ -224,7 +224,9 @@ def refuse_doubtful(run: Run, word: str) -> None:
 
     Raises:
         RequestError: others may write to it, or it is somebody else's and claims a job's id.
+        NotFoundError, OutsideError: its folder is gone, or cannot be looked at.
     """
+    run.need_folder()
     if run.doubt:
         raise RequestError(
             f"Run {run.run_id} in {run.dir} is not trusted: {run.doubt}. Another user may have "

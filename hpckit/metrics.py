@@ -8,6 +8,7 @@ a step that goes back.
 import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -22,6 +23,7 @@ METRICS = "metrics.jsonl"
 # Which attempt wrote a row, and of a row without figures: that training goes on after its step.
 RESTART, RESUMED = "restart", "resumed"
 Row = dict[str, Any]
+_Place = tuple[float, int]
 _LONG = 1e12  # a number of so many digits is written with its power of ten
 _FEW = 10.0  # below it, a speed has decimals
 _TAIL_BYTES, _ALL_BYTES = 32_000, 64 * 2**20
@@ -126,37 +128,71 @@ def split_attempts(rows: Sequence[Row]) -> list[list[Row]]:
     found: list[list[Row]] = []
     last: Row = {}
     for row in rows:
-        if not found or _begins(row, last):
+        has_step = _is(row, "step")
+        back = has_step and bool(last) and row["step"] < last["step"]
+        if not found or (has_step and _begins(row, last, back=back)):
             found.append([])
         found[-1].append(row)
-        last = row if _is(row, "step") else last
+        last = row if has_step else last
     return found
 
 
-def _begins(row: Row, last: Row) -> bool:
-    """Say whether an attempt begins with a row; `last` is the row before that has a step."""
-    if not _is(row, "step"):
+def _begins(row: Row, last: Row, *, back: bool) -> bool:
+    """Say whether an attempt begins with a row that has a step; `last` is the one before it.
+
+    `back`: whether its step is one before that of `last`.
+    """
+    if not last:
         return False
     numbers = row.get(RESTART), last.get(RESTART)
     other = None not in numbers and numbers[0] != numbers[1]
-    return bool(last) and (bool(row.get(RESUMED)) or other or row["step"] < last["step"])
+    return bool(row.get(RESUMED)) or other or back
 
 
-def rows_again(rows: Sequence[Row]) -> list[tuple[Row, bool]]:
-    """Return all rows, each with whether a later attempt has taken its step again."""
+def rows_again(rows: Sequence[Row], *, once: bool = False) -> list[tuple[Row, bool]]:
+    """Return all rows, each with whether a later attempt has taken its step again.
+
+    `once`: all are of one attempt, which repeats none, wherever its steps go back.
+    """
+    if once:
+        return [(row, False) for row in rows]
     found: list[tuple[Row, bool]] = []
-    least = math.inf  # from this step on, later attempts have said it
-    for part in reversed(split_attempts(rows)):
-        found += [(row, _is(row, "step") and row["step"] >= least) for row in reversed(part)]
-        first = next((row for row in part if _is(row, "step")), None)
-        if first is not None:
-            least = min(least, first["step"] + bool(first.get(RESUMED)))
+    least = (math.inf, math.inf)  # from this step on, later attempts have said it
+    steps = [(row, place) for row, place in zip(rows, _places(rows), strict=True)]
+    last: list[tuple[Row, _Place | None]] = [({}, None)]
+    for row, place in steps:
+        last.append((row, place) if place else last[-1])
+    for (row, place), (before, place_before) in zip(reversed(steps), last[-2::-1], strict=True):
+        found.append((row, place is not None and place >= least))
+        back = bool(place and place_before and place < place_before)
+        if place and _begins(row, before, back=back):
+            least = min(least, (place[0], place[1] + bool(row.get(RESUMED))))
     return found[::-1]
 
 
-def counted_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that count, each step once: of steps that were repeated, the last time."""
-    return [row for row, again in rows_again(rows) if not again and not row.get(RESUMED)]
+def _places(rows: Sequence[Row]) -> list[_Place | None]:
+    """Return each row's place in the training, by its epoch and step; None: it has no step.
+
+    The epoch is 0 for all, unless the script counts its steps anew in each epoch: then a step that
+    goes back is none that was taken again.
+    """
+    epoch: float = 0
+    found: list[_Place | None] = []
+    for row in rows:
+        epoch = row["epoch"] if "epoch" in row and _is(row, "epoch") else epoch
+        found.append((epoch, row["step"]) if _is(row, "step") else None)
+    steps = filter(None, found)
+    if any(row[0] > last[0] and row[1] < last[1] for last, row in pairwise(steps)):
+        return found
+    return [place and (0, place[1]) for place in found]
+
+
+def counted_rows(rows: Sequence[Row], *, once: bool = False) -> list[Row]:
+    """Return the rows that count, each step once: of steps that were repeated, the last time.
+
+    `once` is as in `rows_again`.
+    """
+    return [row for row, again in rows_again(rows, once=once) if not again and not row.get(RESUMED)]
 
 
 def all_rows(path: Path) -> list[dict[str, Any]]:

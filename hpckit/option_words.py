@@ -147,7 +147,7 @@ def read_retry(given: object) -> tuple[str, ...]:
     """
     from hpckit.retry_rules import read_rules  # noqa: PLC0415  # few requests have some
 
-    return read_rules(given)
+    return read_rules(read_texts(given))
 
 
 def read_texts(given: object) -> tuple[str, ...]:
@@ -156,7 +156,9 @@ def read_texts(given: object) -> tuple[str, ...]:
     Raises:
         ValueError: it is neither.
     """
-    rows = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    rows: tuple[Any, ...] = (given,)
+    if isinstance(given, Iterable) and not isinstance(given, str | Mapping):
+        rows = tuple(given)
     if not all(isinstance(row, str) for row in rows):
         raise ValueError("it must be a text, or a list of texts")
     return rows
@@ -220,9 +222,11 @@ def _key(key: object) -> str:
 
 
 def _listed(key: str, values: object) -> Sequence[object]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+    no_list = isinstance(values, str | bytes | Mapping | set | frozenset)
+    rows = () if no_list or not isinstance(values, Iterable) else tuple(values)
+    if not rows:
         raise RequestError(f"array={{{key!r}: {values!r}}} must be a list of values, at least one.")
-    return values
+    return rows
 
 
 def _with_file(text: str) -> str:

@@ -22,8 +22,20 @@ _STANDING: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
 def here() -> Path:
-    """Return the folder that relative paths start from: the process's own, unless told another."""
-    return _STANDING.get() or Path.cwd()
+    """Return the folder that relative paths start from: the process's own, unless told another.
+
+    Raises:
+        OutsideError: the process's own was deleted.
+    """
+    if told := _STANDING.get():
+        return told
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise OutsideError(
+            "The folder that this program works in no longer exists. Go to another folder: "
+            "os.chdir(...)."
+        ) from error
 
 
 @contextmanager

@@ -162,6 +162,14 @@ def read_attempts(path: Path) -> list[RankRecord]:
     return list(attempts)
 
 
+def began_once(run_dir: Path) -> bool:
+    """Say whether rank 0 has begun in one attempt alone, as far as its file can be read."""
+    try:
+        return len(read_attempts(rank_file(run_dir, 0))) == 1
+    except (OSError, DamagedFileError):
+        return False
+
+
 def read_all_attempts(run_dir: Path, damaged: list[str] | None = None) -> list[RankRecord]:
     """Return every attempt of every rank; `damaged` gets the files that cannot be read, and why."""
     records: list[RankRecord] = []

@@ -54,6 +54,24 @@ class Run:
         """The ids of its jobs, in order; only a chain has more than one."""
         return tuple(self.record.get("chain") or ()) or (self.job_id,)
 
+    def need_folder(self) -> None:
+        """Tell a run that wrote nothing from one whose folder is gone since it was looked at.
+
+        Raises:
+            NotFoundError: it was removed or moved. OutsideError: it cannot be looked at.
+        """
+        try:
+            (self.dir / RECORD).lstat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFoundError(
+                f"The folder of run {self.run_id} (job {self.job_id}), {self.dir}, is gone: it was "
+                "removed or moved. If you moved it, name its new folder."
+            ) from error
+        except OSError as error:
+            raise OutsideError(
+                f"The folder of run {self.run_id}, {self.dir}, cannot be read: {error.strerror}."
+            ) from error
+
     @property
     def doubt(self) -> str:
         """Why the record may be of another run, or not by the folder's owner; "" if it is sound."""
@@ -79,7 +97,12 @@ class Run:
 
     @property
     def owner(self) -> str:
-        """Who made the folder: a user's name, or number."""
+        """Who made the folder: a user's name, or number.
+
+        Raises:
+            NotFoundError, OutsideError: it is gone, or cannot be looked at.
+        """
+        self.need_folder()
         try:
             return self.dir.owner()
         except KeyError:

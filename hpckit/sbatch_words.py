@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hpckit.errors import RequestError
-from hpckit.option_words import OWN, read_sbatch
+from hpckit.option_words import OWN, read_sbatch, read_sbatch_texts
 
 # sbatch(1) of Slurm 22.05 to 25.05: what `--sbatch` passes on. `OWN` has the others.
 _PASSED = frozenset((
@@ -38,11 +38,14 @@ def instead_of(option: str, value: object = None, *, python: bool = False) -> st
         return OWN[name] or None
     if name not in _PASSED:
         return None
-    if python:
-        return f"As an option of sbatch: sbatch={{{name!r}: {value!r}}}."
-    word = name if value is None else f"{name}={value}"
     try:
-        read_sbatch(word)
+        texts = read_sbatch_texts({name: value})
+        for text in texts:
+            read_sbatch(text)
     except RequestError as error:
         return str(error)
-    return f"As an option of sbatch: --sbatch {word}."
+    except ValueError as error:
+        return f"As an option of sbatch, {error}."
+    if python:
+        return f"As an option of sbatch: sbatch={{{name!r}: {value!r}}}."
+    return f"As an option of sbatch: --sbatch {texts[0]}."

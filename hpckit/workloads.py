@@ -11,7 +11,7 @@ from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.frozen import frozen
 from hpckit.option_words import merge_sbatch, split_setting
-from hpckit.paths import typed_path
+from hpckit.paths import is_file, typed_path
 from hpckit.strategies import STRATEGIES
 from hpckit.text import is_ascii_number
 
@@ -191,6 +191,13 @@ def find_workload(name: str, known: Mapping[str, Found]) -> Found | None:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     strategies = ", ".join(STRATEGIES)
+    words = name.split()
+    if len(words) > 1 and not is_file(typed_path(name)):
+        line = f"serial {shlex.quote(words[0])} -- {shlex.join(words[1:])}"
+        return (
+            f"{name!r} is not a workload. A program needs a strategy before it, one of "
+            f"{strategies}, and its arguments go after `--`: hpckit submit {line}"
+        )
     if "." in name or "/" in name:
         first = "ddp" if name.endswith(".py") else "serial"
         return (

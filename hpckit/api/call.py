@@ -159,10 +159,11 @@ def _with_pickle(submission: Submission) -> Submission:
 
 def _sources(function: Callable[..., object]) -> list[Source]:
     """Return where the function's project may be: its module's file, the program's, or here."""
+    standing = Source(here())  # before relative names of files are looked at
     inner = _inner(function)
     names = (getattr(inner, "__module__", None) or type(inner).__module__, "__main__")
     modules = (sys.modules.get(name) for name in names)
-    return [*(_source(row) for row in modules if getattr(row, "__file__", None)), Source(here())]
+    return [*(_source(row) for row in modules if getattr(row, "__file__", None)), standing]
 
 
 def _source(module: ModuleType | None) -> Source:

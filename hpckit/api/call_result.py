@@ -279,9 +279,15 @@ def _loaded(run: Run, pickled: bytes) -> Any:  # noqa: ANN401  # what the functi
     try:
         return pickle.loads(pickled)  # noqa: S301  # open_own has looked who could have written it
     except Exception as error:
+        todo = "What it needs must be installed here too."
+        if isinstance(error, AttributeError) and "__dict__" in str(error):
+            todo = (
+                "A class with __slots__ travels back only from a module: cloudpickle makes one of "
+                "your program or notebook anew in the job, without them."
+            )
         raise OutsideError(
             f"The result of {run.run_id} cannot be loaded here: {type(error).__name__}: {error}. "
-            f"What it needs must be installed here too. It is in {run.dir / in_job.FOLDER}."
+            f"{todo} It is in {run.dir / in_job.FOLDER}."
         ) from error
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from hpckit.arguments import PATH, checked
@@ -55,10 +54,16 @@ class RunCode:
         except OSError as error:
             raise OutsideError(f"{self.root} cannot be read: {error.strerror}.") from error
 
-    def diff(self, difference: Difference | None = None) -> Iterator[str]:
-        """Yield a unified diff of the copy and the project's files now, line by line."""
+    def diff(self, difference: Difference | None = None) -> str:
+        """Return a unified diff of the copy and the project's files now; "" if they are the same.
+
+        `difference` is for who has asked for it just now.
+
+        Raises:
+            OutsideError: as of `difference`.
+        """
         found = self.difference() if difference is None else difference
-        return unified(self.tree, self.project, self.root, found)
+        return "".join(f"{row}\n" for row in unified(self.tree, self.project, self.root, found))
 
     @checked(folder=PATH)
     def restore(self, folder: Path | str) -> Path:

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hpckit import paths
 from hpckit.api import Tell, log
 from hpckit.api.options import spec_values
 from hpckit.api.prepare import Submission, prepare
-from hpckit.arguments import FUNCTION, PATH, TIME, checked, maybe
+from hpckit.arguments import FUNCTION, PATH, TIME, checked, maybe, time_word
 from hpckit.collections import survey
 from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
@@ -28,6 +28,9 @@ from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.text import parse_minutes
 from hpckit.values import Seconds, Within
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 __all__ = [
     "Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi", "doctor_notify",
@@ -169,7 +172,7 @@ def doctor_mpi(
     env: str | None = None,
     nodes: int | None = None,
     runs: Path | str | None = None,
-    within: int | str = "10m",
+    within: "int | str | timedelta" = "10m",
     tell: Tell = log,
 ) -> Checks:
     """Submit two-rank jobs by each launcher that can start MPI ranks, and each kind of MPI.
@@ -181,7 +184,7 @@ def doctor_mpi(
         env: the environment, as for `submit`.
         nodes: for the two ranks, 1 or 2 (else 2 where the partition has them).
         runs: the folder of runs.
-        within: how long to wait for the jobs: minutes, "1h30m".
+        within: how long to wait for the jobs: minutes, "1h30m", or a timedelta.
         tell: hears which collections are left out.
     """
     from hpckit.doctor import trials  # noqa: PLC0415  # all of submission/, which --help needs not
@@ -225,7 +228,7 @@ def doctor_gpu(
     account: str | None = None,
     env: str | None = None,
     runs: Path | str | None = None,
-    within: int | str = "10m",
+    within: "int | str | timedelta" = "10m",
     tell: Tell = log,
 ) -> Checks:
     """Submit a short job that touches each GPU it gets: name, memory, a product by torch.
@@ -238,7 +241,7 @@ def doctor_gpu(
         account: Slurm's account.
         env: the environment, as for `submit`.
         runs: the folder of runs.
-        within: how long to wait for the job: minutes, "1h30m".
+        within: how long to wait for the job: minutes, "1h30m", or a timedelta.
         tell: hears which collections are left out.
     """
     from hpckit.doctor import trials  # noqa: PLC0415  # see doctor_mpi
@@ -261,5 +264,5 @@ def _named(spec: JobSpec, runs: Path | str | None, word: str, tell: Tell) -> Sub
     return prepare(replace(spec, name=f"doctor-{word}", skip_checks=("notify",)), root, tell=tell)
 
 
-def _seconds(within: int | str) -> int:
-    return parse_minutes(str(within)) * 60
+def _seconds(within: "int | str | timedelta") -> int:
+    return parse_minutes(time_word(within)) * 60

@@ -30,6 +30,7 @@ from hpckit.session.ssh_config import Login, tunnel_words
 from hpckit.submission.waiting import over_by_and_by
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from typing import Unpack
 
     from hpckit.api.options import Options
@@ -88,12 +89,15 @@ class Notebook:
 
 @checked(idle=maybe(TIME), runs=maybe(PATH))
 def start_jupyter(
-    *, idle: str | int | None = None, runs: Path | str | None = None, **options: Unpack[Options]
+    *,
+    idle: str | int | timedelta | None = None,
+    runs: Path | str | None = None,
+    **options: Unpack[Options],
 ) -> Run:
     """Submit a notebook server, and return its run at once; `hpckit jupyter JOBID` shows the way.
 
     Args:
-        idle: end it after so long without use of it, of GPUs and of cores: "30m".
+        idle: end it after so long without use of it, of GPUs and of cores: "30m", or a timedelta.
         runs: where runs live (else $HPCKIT_RUNS, the site's, ./runs).
         **options: those of `hpckit.submit` that say where and how large; no GPU unless asked for.
 
@@ -108,7 +112,7 @@ def start_jupyter(
 def prepare_notebook(
     words: Mapping[str, object],
     *,
-    idle: str | int | None = None,
+    idle: str | int | timedelta | None = None,
     runs: Path | str | None = None,
     preview: bool = False,
     tell: Callable[[str], None] = log,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from hpckit.arguments import PATH, Kind, argument, maybe
+from hpckit.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
 from hpckit.errors import RequestError
 from hpckit.option_words import as_word
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
@@ -14,10 +14,20 @@ if TYPE_CHECKING:
 
     from hpckit.api.run import Run
 
+_NO_LISTS = (str, bytes, Mapping, set, frozenset)
+# What an empty one is, who reads it says.
+_PROGRAM = Kind(PATH.what, WORD.fits)
 _TARGET = Kind("the name of a workload or a strategy", lambda given: isinstance(given, str))
 
-# Options of the command line that are functions of their own here.
-_FUNCTIONS = {"dry_run": "script", "check": "check"}
+# Options of the command line, and of sbatch, that are functions of their own here.
+_SCRIPT = "hpckit.script(), with all other words the same, returns the job script"
+_CHECK = "hpckit.check(), with all other words the same, asks Slurm whether and when it would start"
+_FUNCTIONS = {
+    "dry_run": f"{_SCRIPT}; run.preview() returns what run.resubmit() would submit",
+    "check": f"{_CHECK}; run.preview().check() does so for run.resubmit()",
+    "test_only": _CHECK,
+    "wait": "What has been submitted waits by its wait(), as in hpckit.scale(...).wait()",
+}
 
 __all__ = ["OPTIONS", "TYPES", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
 
@@ -96,8 +106,15 @@ def job_spec(
     Raises:
         RequestError: there is no such option, or a value is not of its type.
     """
+    for given in (target, program):
+        if callable(given):
+            raise RequestError(
+                f"{shown(given, 'target' if given is target else 'program')} is a function: "
+                "hpckit.call(function, ...) runs it as a job, hpckit.map(function, items) on each "
+                "item."
+            )
     argument(_TARGET, target, "target")
-    argument(maybe(PATH), program, "program")
+    argument(maybe(_PROGRAM), program, "program")
     argument(str | None, module, "module")
     from hpckit.job.program import typed_program  # noqa: PLC0415  # likewise
 
@@ -116,10 +133,7 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
         RequestError: there is no such option, or a value is not of its type.
     """
     for word in _FUNCTIONS.keys() & words.keys():
-        raise RequestError(
-            f"There is no option {word!r}: "
-            f"hpckit.{_FUNCTIONS[word]}(), with all other words the same, does what it means."
-        )
+        raise RequestError(f"There is no option {word!r}. {_FUNCTIONS[word]}.")
     given = {name: _plain(name, value) for name, value in words.items()}
     args = given.pop("args", None)
     own = {} if args is None else {"args": tuple(args)}
@@ -137,8 +151,8 @@ def _word(value: object) -> str:
 def _after(value: Any) -> list[str]:  # noqa: ANN401  # users' own
     """Return the ids of the jobs that `after` means: of ids, and of whatever has runs."""
     rows = getattr(value, "runs", value)
-    rows = [rows] if isinstance(rows, str) or not isinstance(rows, Iterable) else rows
-    found = [getattr(row, "job_id", row) for row in rows]
+    one = isinstance(rows, str | Mapping) or not isinstance(rows, Iterable)
+    found = [own_number(getattr(row, "job_id", row)) for row in ([rows] if one else rows)]
     if wrong := [row for row in found if not isinstance(row, str | int) or isinstance(row, bool)]:
         raise RequestError(f"after={wrong[0]!r} must be a run, or the id of a job.")
     return [str(row) for row in found]
@@ -147,7 +161,8 @@ def _after(value: Any) -> list[str]:  # noqa: ANN401  # users' own
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
     """Return an option's value as the command line could have it."""
     match name:
-        case "args" if isinstance(value, str) or not isinstance(value, Iterable | None):
+        # Of a mapping the values would be lost, and of a set the order.
+        case "args" if isinstance(value, _NO_LISTS) or not isinstance(value, Iterable | None):
             raise RequestError(f"args={value!r} must be a list, as in args=['--lr', 0.1].")
         case "args" if value is not None:
             return [_word(row) for row in value]
@@ -159,4 +174,4 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
             return -(-value // timedelta(minutes=1)) if isinstance(value, timedelta) else value
         case "env" if isinstance(value, os.PathLike):
             return os.fspath(value)
-    return value
+    return own_number(value)

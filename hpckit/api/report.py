@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpckit.api.lookup import runs_folder
 from hpckit.arguments import PATH, checked, maybe, several
@@ -103,7 +103,7 @@ def report(
     )
 
 
-def report_schema() -> str:
+def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of `Report.document()`, which `hpckit report --json` prints."""
     return json_schema()
 

@@ -130,6 +130,9 @@ class Run:
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until it is over, or can never start; how it ended is then its `state`.
 
+        If it failed and is tried again (`retry=`), that is waited for, too; its state, ranks and
+        logs stay its own. `status().document()["resubmitted_as"]` is the new job's id.
+
         Raises:
             StillRunningError: `timeout` seconds have passed; the job goes on.
         """
@@ -153,10 +156,12 @@ class Run:
         `look` sees what Slurm says of it meanwhile.
 
         Raises:
-            NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
+            NotFoundError: there is no such rank, or its folder is gone. DamagedRunError: at the
+            end: a log cannot be read.
         """
         from hpckit.logs import log_files, read_all  # noqa: PLC0415  # lists of runs read none
 
+        self._folder.need_folder()
         damaged: list[str] = []
         if follow:
             yield from self._followed(rank, every, look, damaged)
@@ -188,7 +193,8 @@ class Run:
         `every` returns the logs of the job script and of all ranks, one after the other.
 
         Raises:
-            NotFoundError: there is no such rank. DamagedRunError: a log cannot be read.
+            NotFoundError: there is no such rank, or its folder is gone. DamagedRunError: a log
+            cannot be read.
         """
         return "".join(piece for _, piece in self.pieces(rank or None, every=every))
 
@@ -204,6 +210,7 @@ class Run:
             return f"the job never started: it is {status.state}"
         from hpckit.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
 
+        self._folder.need_folder()
         return error_report(self._folder, status.ranks, status.state)
 
     @checked(every_attempt=bool)
@@ -212,24 +219,27 @@ class Run:
 
         An attempt that goes on from a checkpoint takes steps again that an earlier one had logged.
         Each step is there once, as it was logged last; with `every_attempt` all rows of the file
-        are, in which `restart` is the attempt's number.
+        are, in which `restart` is the attempt's number. Of a run of one attempt all rows count.
 
         Raises:
-            DamagedRunError: the file is not one.
+            DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
         from hpckit.metrics import METRICS, all_rows, counted_rows  # noqa: PLC0415
+        from hpckit.ranks import began_once  # noqa: PLC0415
 
+        self._folder.need_folder()
         rows = all_rows(self.dir / METRICS)
-        return rows if every_attempt else counted_rows(rows)
+        return rows if every_attempt else counted_rows(rows, once=began_once(self.dir))
 
     def progress(self) -> Progress | None:
         """Return how far the script is: step, epoch, loss, seconds left; None: nothing is logged.
 
         Raises:
-            DamagedRunError: the file is not one.
+            DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
         from hpckit.metrics import progress_of  # noqa: PLC0415
 
+        self._folder.need_folder()
         return progress_of(self.dir, self.submitted_at)
 
     def stats(self) -> JobStats:

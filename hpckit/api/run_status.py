@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from hpckit.api.run import Run, RunList
-from hpckit.arguments import FUNCTION, checked, maybe
+from hpckit.arguments import FUNCTION, checked, maybe, own_number
 from hpckit.errors import RequestError
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
@@ -77,7 +77,10 @@ def wait(
     *,
     look: Callable[[list[RunStatus]], None] | None = None,
 ) -> RunList:
-    """Wait until every run is over, or can never start.
+    """Wait until every run is over, or can never start; return the runs.
+
+    A run that failed and is tried again (`retry=`) is over when its last retry is. What it says of
+    itself stays its own: its state, ranks, logs.
 
     Args:
         runs: runs, or ids of runs; one alone, or several.
@@ -88,15 +91,36 @@ def wait(
         StillRunningError: `timeout` seconds have passed; the jobs go on. NotFoundError: an id is of
             no run. RequestError: something is neither a run nor an id.
     """
+    every = RunList(run for row in runs_or_ids(runs) for run in _called(row))
+    wait_through(every, timeout, look)
+    return every
+
+
+def wait_through(
+    runs: Sequence[Run],
+    timeout: float | None = None,
+    look: Callable[[list[RunStatus]], None] | None = None,
+) -> list[RunStatus]:
+    """Wait as `wait`; return what became of each, or of the last run that has tried it again.
+
+    Raises:
+        StillRunningError: as `wait`.
+    """
     from hpckit.submission.waiting import wait as wait_for  # noqa: PLC0415
 
-    every = RunList(run for row in runs_or_ids(runs) for run in _called(row))
-    if rest := [run for run in every if run._ended is None]:
-        found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
-        for run, status in zip(rest, found, strict=True):
+    rest = [run for run in runs if run._ended is None or _may_be_tried_again(run._ended)]
+    found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look) if rest else []
+    for run, status in zip(rest, found, strict=True):
+        if status.run.dir == run.dir:
             run._ended = status if status.finished else None
-        _learn(rest, found)
-    return every
+    _learn(rest, found)
+    last = {run.dir: run._ended for run in runs if run._ended is not None}
+    last |= {run.dir: status for run, status in zip(rest, found, strict=True)}
+    return [last[run.dir] for run in runs]
+
+
+def _may_be_tried_again(status: RunStatus) -> bool:
+    return not status.good and bool(status.run.record["request"].get("retry"))
 
 
 def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' own
@@ -107,7 +131,7 @@ def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' 
     """
     given = getattr(given, "runs", given)  # of a study, or of calls: their results are no ids
     one = isinstance(given, Run | str | int) or not isinstance(given, Iterable)
-    rows = [given] if one else list(given)
+    rows = [own_number(row) for row in ([given] if one else given)]
     for row in rows:
         if not isinstance(row, Run | str | int) or isinstance(row, bool):
             raise RequestError(f"{row!r} is neither a run nor the id of one.")

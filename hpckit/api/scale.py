@@ -4,7 +4,7 @@ A study is recorded nowhere but in its runs: each run's record names it.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -15,8 +15,8 @@ from hpckit.api.options import SizelessOptions, job_spec
 from hpckit.api.run import Run, RunList, handle
 from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
-from hpckit.arguments import FUNCTION, PATH, Kind, checked, maybe, several
-from hpckit.errors import DamagedRunError, NotFoundError, RequestError
+from hpckit.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown
+from hpckit.errors import HpckitError, NotFoundError, RequestError
 from hpckit.find import newest_runs, refuse_doubtful
 from hpckit.logged_times import lifetime, without_odd_times
 from hpckit.paths import typed_path
@@ -34,23 +34,25 @@ def _is_size(given: object) -> bool:
     return isinstance(given, int | str) and not isinstance(given, bool)
 
 
-def _are_sizes(given: object) -> bool:
-    rows = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    return all(map(_is_size, rows))
+Sizes = Iterable[int | str] | int | str | None
 
 
-_SIZES = maybe(Kind("a number, or a list of them", _are_sizes))
-Sizes = Sequence[int | str] | int | str | None
+def _sizes(given: Any, name: str) -> list[int | str] | int | str | None:  # noqa: ANN401  # users' own
+    """Read the values of one axis.
+
+    Raises:
+        RequestError: one is neither a number nor a text.
+    """
+    if given is None:
+        return None
+    one = isinstance(given, str) or not isinstance(given, Iterable)
+    rows = [own_number(row) for row in ([given] if one else given)]
+    if not all(map(_is_size, rows)):
+        raise RequestError(f"{shown(given, name)} must be a number, or a list of them.")
+    return rows[0] if one else rows
 
 
-@checked(
-    gpus=_SIZES,
-    nodes=_SIZES,
-    tasks_per_node=_SIZES,
-    repeat=int,
-    in_turn=bool | None,
-    runs=maybe(PATH),
-)
+@checked(repeat=int, in_turn=bool | None, runs=maybe(PATH))
 def scale(
     target: str,
     program: str | os.PathLike[str] | None = None,
@@ -89,7 +91,11 @@ def scale(
     """
     plan = plan_study(
         job_spec(target, dict(options), program=program, module=module),
-        {"gpus": gpus, "nodes": nodes, "tasks_per_node": tasks_per_node},
+        {
+            "gpus": _sizes(gpus, "gpus"),
+            "nodes": _sizes(nodes, "nodes"),
+            "tasks_per_node": _sizes(tasks_per_node, "tasks_per_node"),
+        },
         repeat=repeat,
         weak=bool(weak),
         grow=() if isinstance(weak, bool) else several(weak, "weak"),
@@ -307,7 +313,7 @@ def _outcome(status: RunStatus) -> Outcome:
             life = lifetime(run.submitted_at, times)
             rows, odd = without_odd_times(handle(run).metrics(), life)
             timing = timing_of(rows, _wall_s(status))
-        except DamagedRunError as error:
+        except HpckitError as error:  # damaged, or its folder is gone
             left_out = str(error)
         if not left_out and not timing.seconds:
             left_out = "it says nothing of how long it took"

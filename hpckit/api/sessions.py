@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.api import log
 from hpckit.api.options import job_spec
 from hpckit.api.prepare import Submission, prepare
+from hpckit.arguments import time_word
 from hpckit.environ import own_python
 from hpckit.errors import RequestError
 from hpckit.job import Job
@@ -16,6 +18,9 @@ from hpckit.job.program import Program, ProgramKind
 from hpckit.paths import typed_path
 from hpckit.session.host import ENTERING, Asked, host_words
 from hpckit.session.idle import parse_idle
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 # Options of `submit` that mean nothing for a session: it is one process, typed at, and of no code.
 NOT_FOR_SESSIONS = (
@@ -31,7 +36,7 @@ def prepare_session(
     program: str | None = None,
     module: str | None = None,
     in_container: str | None = None,
-    idle: str | int | None = None,
+    idle: str | int | timedelta | None = None,
     runs: Path | str | None = None,
     preview: bool = False,
     tell: Callable[[str], None] = log,
@@ -44,7 +49,7 @@ def prepare_session(
         program: what the host starts, in the environment.
         module: instead of a program, a module of the environment's Python.
         in_container: what it starts where the environment is an image, in the program's place.
-        idle: a duration: an idle session ends after so long.
+        idle: a duration, or a timedelta: an idle session ends after so long.
         runs: the folder of runs.
         preview: it needs no Slurm.
         tell: hears what is found out on the way.
@@ -57,7 +62,7 @@ def prepare_session(
         raise RequestError(f"A session takes no option {wrong!r}: it is one process on one node.")
     asked = {"gpus": 0, "name": kind, **given}
     spec = replace(job_spec("serial", asked, program=program, module=module), no_code=True)
-    idle_s = parse_idle(idle, spec.sample_interval_s)
+    idle_s = parse_idle(None if idle is None else time_word(idle), spec.sample_interval_s)
     root = None if runs is None else typed_path(runs)
     submission = prepare(spec, root, preview=preview, tell=tell)
     hosted = _hosted(submission.job, kind, idle_s, in_container)

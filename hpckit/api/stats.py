@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hpckit.api import log
 from hpckit.api.job_stats import JobStats, StatsList
@@ -94,7 +95,7 @@ def grafana_dashboard() -> str:
     return dashboard()
 
 
-def stats_schema() -> str:
+def stats_schema() -> dict[str, Any]:
     """Return the JSON Schema of `JobStats.document`."""
     return json_schema()
 

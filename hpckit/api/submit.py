@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
@@ -19,7 +19,7 @@ from hpckit.paths import typed_path
 if TYPE_CHECKING:
     from hpckit.api.resubmit import Again
 
-Values = Mapping[str, Sequence[object]] | Sequence[str]
+Values = Mapping[str, Iterable[object]] | Sequence[str]
 
 
 @overload

@@ -23,6 +23,8 @@ from hpckit.session.step import step_argv, step_environment
 from hpckit.slurm.states import JobState, is_finished
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from hpckit.api.options import Options
     from hpckit.api.prepare import Submission
     from hpckit.submission.status import RunStatus
@@ -35,12 +37,16 @@ _TTY_MODULE = "hpckit.session.attach"
 
 @checked(idle=maybe(TIME), runs=maybe(PATH))
 def start_shell(
-    *, idle: str | int | None = None, runs: Path | str | None = None, **options: Unpack[Options]
+    *,
+    idle: str | int | timedelta | None = None,
+    runs: Path | str | None = None,
+    **options: Unpack[Options],
 ) -> Run:
     """Submit a shell on a node, and return its run at once; `hpckit shell JOBID` goes there.
 
     Args:
-        idle: end it after so long without a key, and without use of GPUs and cores: "30m".
+        idle: end it after so long without a key, and without use of GPUs and cores: "30m", or a
+            timedelta.
         runs: where runs live (else $HPCKIT_RUNS, the site's, ./runs).
         **options: those of `hpckit.submit` that say where and how large; no GPU unless asked for.
 
@@ -55,7 +61,7 @@ def start_shell(
 def prepare_shell(
     words: Mapping[str, Any],
     *,
-    idle: str | int | None,
+    idle: str | int | timedelta | None,
     runs: Path | str | None,
     preview: bool = False,
     tell: Callable[[str], None] = log,
@@ -65,6 +71,8 @@ def prepare_shell(
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
     """
+    if words.get("args"):
+        raise RequestError("A shell takes no arguments: type there what it shall do.")
     return prepare_session(
         SHELL,
         words,

@@ -259,7 +259,7 @@ class Watch:
         if known is None or known.stamp != stamp:
             try:
                 progress = self._runs[path].progress()
-            except DamagedRunError:
+            except HpckitError:  # damaged, or gone since
                 progress = None
             known = self._files[path] = _Files(stamp=stamp, progress=progress)
         return known.progress

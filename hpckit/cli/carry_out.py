@@ -67,10 +67,10 @@ def carry_out(
 def _at_the_end(found: "RunList", *, follow: bool) -> "list[RunStatus]":
     """Wait for the end of what was submitted; return what became of it."""
     # As all of `view`: only who waits needs it.
-    from hpckit import wait as wait_for  # noqa: PLC0415
+    from hpckit.api.run_status import wait_through  # noqa: PLC0415
     from hpckit.cli.view import LiveView, NeverStarting  # noqa: PLC0415
 
-    return wait_for(found, look=LiveView() if follow else NeverStarting()).status()
+    return wait_through(found, look=LiveView() if follow else NeverStarting())
 
 
 def _say_ends(ended: "list[RunStatus]", *, json: bool) -> None:

@@ -44,15 +44,16 @@ def code(
             note(f"{size} written to {target}")
         return
     difference = found.difference()
+    lines = found.diff(difference).split("\n")[:-1]
     if json:
         names = ("changed", "added", "removed")
         lists = {name: list(getattr(difference, name)) for name in names}
-        print_json({**said, **lists, "diff": list(found.diff(difference))})
+        print_json({**said, **lists, "diff": lines})
         return
     note(f"{size} of {found.root}, kept in {found.path}")
     if found.changed:
         note("Somebody has changed files of this copy since: the run may have run other code.")
     if not difference:
         note("The project's files are as they were submitted.")
-    for line in found.diff(difference):
+    for line in lines:
         say(line)

@@ -76,7 +76,7 @@ def report(
     if json + csv + markdown + (html is not None) + schema > 1:
         raise RequestError("Give one of --json, --csv, --markdown, --html and --schema.")
     if schema:
-        show_text(report_schema())
+        print_json(report_schema())
         return
     with slow_answers_told(say_note):
         found = make(

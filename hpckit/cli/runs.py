@@ -191,12 +191,12 @@ def wait(
     json: JsonOption = False,
 ) -> None:
     """Wait until all jobs are over. Exit status 0 when all COMPLETED, 1 when one did not."""
-    from hpckit import wait as wait_for  # noqa: PLC0415  # the others need none of it
+    from hpckit.api.run_status import wait_through  # noqa: PLC0415  # the others need none of it
 
     called, errors = runs_called(job_ids, runs, believed=True)
     for error in errors:  # it may be long until the others are over
         note(f"hpckit: error: {error}")
-    found = wait_for(called, timeout, look=NeverStarting()).status()
+    found = wait_through(called, timeout, NeverStarting())
     if json:
         print_json(status_document(found, many=len(job_ids) > 1))
     else:

@@ -7,7 +7,7 @@ import typer
 
 from hpckit.api.stats import explain_advice, grafana_dashboard, stats_schema
 from hpckit.cli.arguments import JsonOption, RunsOption, finite
-from hpckit.cli.output import say, show_text
+from hpckit.cli.output import print_json, say, show_text
 from hpckit.cli.show_stats import show
 from hpckit.errors import RequestError
 
@@ -96,8 +96,11 @@ def stats(
     Finished, running or killed; an array's id shows how its tasks are spread. Exit status: 0 good;
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
-    if schema or dashboard:
-        show_text(stats_schema() if schema else grafana_dashboard())
+    if schema:
+        print_json(stats_schema())
+        return
+    if dashboard:
+        show_text(grafana_dashboard())
         return
     files = {"html": html, "png": png, "svg": svg, "textfile": textfile}
     shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "openmetrics": openmetrics}

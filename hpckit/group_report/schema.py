@@ -15,8 +15,8 @@ _ABOUT = (
 _NUMBER = {"type": ["number", "null"]}
 
 
-def json_schema() -> str:
-    """Return the schema as text."""
+def json_schema() -> dict[str, Any]:
+    """Return the schema."""
     made = SchemaMaker()
     named = {
         "allOf": [made.of(Totals)],

@@ -168,7 +168,19 @@ def find_module(name: str, kept: KeptFiles | None = None) -> Program:
             file = kept.of(typed) if kept else typed
             if is_file(file):
                 return Program(kind=ProgramKind.MODULE, word=name, file=file, top=top)
-    return Program(kind=ProgramKind.MODULE, word=name)
+    return Program(kind=ProgramKind.MODULE, word=name, fault=_file_as_module(name, kept))
+
+
+def _file_as_module(name: str, kept: KeptFiles | None) -> str | None:
+    """Say what is wrong with `-m train.py`: Python runs all of the file, and then fails."""
+    module = name.removesuffix(".py")
+    file = None if module == name else find_module(module, kept).file
+    if file is None or file.stem != module.rpartition(".")[2]:
+        return None
+    return (
+        f"-m {name!r} is the name of a file: Python would run the file, and then end with an "
+        f"error. Write -m {module}, or {module.replace('.', '/')}.py without -m."
+    )
 
 
 def find_program(text: str, environment: Environment, kept: KeptFiles | None = None) -> Program:

@@ -84,6 +84,7 @@ def training(
     """
     if run is None:
         return Training()
+    ranks = tuple(ranks)
     try:
         rows, odd = without_odd_times(
             all_rows(run.dir / METRICS), lifetime(run.submitted_at, ranks)
@@ -92,7 +93,7 @@ def training(
         return Training()
     begun = [parts[0].start for parts in by_attempt(attempts)]
     starts = [start for start in begun if start is not None]
-    points = list(_points(rows, starts))
+    points = list(_points(rows, starts, once=len({restart for restart, *_ in ranks}) == 1))
     charts = (
         Chart(name=name, title=title, unit=unit, top=None, curves=tuple(_curves(points, name)))
         for name, (title, unit) in _SERIES.items()
@@ -111,12 +112,13 @@ def training(
     )
 
 
-def _points(rows: Sequence[Row], starts: Sequence[float]) -> Iterator[_Point]:
-    """Yield the points of all attempts, in the order of time."""
-    numbers = {id(row): at for at, part in enumerate(split_attempts(rows)) for row in part}
+def _points(rows: Sequence[Row], starts: Sequence[float], *, once: bool) -> Iterator[_Point]:
+    """Yield the points of all attempts, in the order of time; `once`: there was one attempt."""
+    parts = [rows] if once else split_attempts(rows)
+    numbers = {id(row): at for at, part in enumerate(parts) for row in part}
     timed = [
         (_time(row), (numbers[id(row)], bisect(starts, _time(row))), again, row)
-        for row, again in rows_again(rows)
+        for row, again in rows_again(rows, once=once)
         if row.get(TIME) is not None and not row.get(RESUMED)
     ]
     timed.sort(key=lambda entry: entry[0])

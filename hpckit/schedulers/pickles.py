@@ -11,9 +11,11 @@ from hpckit.schedulers.base import Order
 
 def load() -> None:
     """Import of submitit what is used here: half a command's start."""
-    from submitit.slurm import slurm
+    # As a whole, for which threads wait: where several import parts of it in turn, Python breaks
+    # the deadlock of their locks, and one of them gets a module that is half made.
+    import submitit
 
-    del slurm
+    del submitit
 
 
 def hand_over(order: Order, send: Callable[[], list[str]]) -> list[str]:
@@ -21,6 +23,7 @@ def hand_over(order: Order, send: Callable[[], list[str]]) -> list[str]:
 
     `send` gives the script to the scheduler, once for all tasks, and returns their ids.
     """
+    load()
     from submitit.core import core
     from submitit.slurm import slurm
 

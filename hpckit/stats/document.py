@@ -4,7 +4,6 @@ The schema is made of the dataclasses and their docstrings. Figures that are not
 """
 
 import inspect
-import json
 import re
 import types
 import typing
@@ -103,8 +102,8 @@ _ABOUT = (
 _PLAIN = {float: "number", int: "integer", bool: "boolean", str: "string"}
 
 
-def json_schema() -> str:
-    """Return the schema as text."""
+def json_schema() -> dict[str, Any]:
+    """Return the schema."""
     made = SchemaMaker()
     made.defs["Jobstats"] = _JOBSTATS
     top = {
@@ -122,9 +121,9 @@ class SchemaMaker:
     def __init__(self) -> None:
         self.defs: dict[str, Any] = {}
 
-    def document(self, title: str, about: str, top: Mapping[str, Any]) -> str:
-        """Return the schema of a document with these keys, as text."""
-        whole = {
+    def document(self, title: str, about: str, top: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the schema of a document with these keys."""
+        return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": title,
             "description": about,
@@ -133,7 +132,6 @@ class SchemaMaker:
             "required": list(top),
             "$defs": self.defs,
         }
-        return json.dumps(whole, indent=2) + "\n"
 
     def properties(self, kind: type) -> dict[str, Any]:
         """Return a schema of each field of a dataclass."""

@@ -104,13 +104,18 @@ def _not_over(found: Sequence[RunStatus], after_s: float) -> str:
 def _rounds(
     runs: Sequence[Run], timeout_s: float | None, round_s: float
 ) -> Iterator[list[RunStatus]]:
-    """Yield what runs are, again and again, until the time is up; each round takes `round_s` s."""
+    """Yield what runs are, again and again, until the time is up; each round takes `round_s` s.
+
+    Others that stand in the place of some since then are asked about at once.
+    """
     until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     over: dict[Path, RunStatus] = {}
     for pause in pauses(runs):
         with patience(max(min(round_s, until - time.monotonic()), _SHORTEST_S)):
             found = _asked_again(runs, over)
         yield found
+        if any(row.run.dir != run.dir for row, run in zip(found, runs, strict=True)):
+            continue
         left_s = until - time.monotonic()
         if left_s <= 0:
             return

@@ -45,6 +45,7 @@ def test_the_code_of_a_run_is_shown_restored_and_run_again(
     assert shown[3:5] == ["@@ -1 +1 @@", "-TEXT = 'old'"] or "-TEXT = 'old'" in shown
     assert "+TEXT = '\\x1b[2Jnew'" in shown  # a terminal obeys nothing of it
     assert run.code.difference().lines() == ["changed: part.py", "added: more.py"]
+    assert "+++ now/part.py\n" in run.code.diff()
     again = cli("resubmit", run.job_id, "--dry-run").err
     same = "code: --same-code runs it as it was"
     assert f"  code changed: part.py\n  code added: more.py\n  {same}\n" in again

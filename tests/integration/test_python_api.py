@@ -318,20 +318,30 @@ def test_main_programs_and_their_classes(here: Path, runs: Path) -> None:
             import hpckit
             class Mine(Exception):
                 def __init__(self, a, b): super().__init__(a); self.b = b
+            class Slots:
+                __slots__ = ("x",)
             def f(x):
                 raise Mine(x, 2)
+            def g():
+                made = Slots()
+                made.x = hpckit.__version__
+                return made
             if __name__ == "__main__":
                 try:
                     hpckit.call(f, 1, gpus=0).result()
                 except Mine as error:
                     print(type(error) is Mine, error.args, error.b)
+                try:
+                    hpckit.call(g, gpus=0).result()
+                except hpckit.OutsideError as error:
+                    print("__slots__ travels back only from a module" in str(error))
             """
         )
     )
     done = subprocess.run(
         [sys.executable, "program.py"], capture_output=True, text=True, check=False, timeout=280
     )
-    assert done.stdout == "True (1,) 2\n", done.stderr
+    assert done.stdout == "True (1,) 2\nTrue\n", done.stderr
 
 
 def test_a_program_that_ends_before_its_job_is_not_warned_of_it(here: Path, runs: Path) -> None:

@@ -1,12 +1,14 @@
 """The Python API's names, types, options and files; nothing is submitted."""
 
 import ast
+import errno
 import functools
 import inspect
 import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,13 +27,15 @@ from hpckit import errors
 from hpckit.api import call as calls
 from hpckit.api.options import Options, job_spec
 from hpckit.api.run import Run, RunList
+from hpckit.api.run_status import wait_through
 from hpckit.errors import DamagedRunError, JobError, RequestError, StillRunningError
 from hpckit.payload import function as in_job
+from hpckit.ranks import write_rank
 from hpckit.runs import read_run
 from hpckit.spec import OPTIONS, JobSpec
 from hpckit.submission.retry import RetryNote, write_note
 from tests import raisers
-from tests.unit.made import make_run
+from tests.unit.made import make_run, rank
 from tests.unit.test_status import answers, squeue_row
 
 ROOT = Path(__file__).parents[2]
@@ -184,8 +188,10 @@ def test_options_mean_what_the_command_line_means(
         ({"array": {"lr": "12"}}, "list of values"),
         ({"partition": "a b"}, "character"),
         ({"target": "dp"}, "no option 'target'"),
-        ({"dry_run": True}, r"no option 'dry_run': hpckit\.script\(\)"),
-        ({"check": True}, r"no option 'check': hpckit\.check\(\)"),
+        ({"dry_run": True}, r"no option 'dry_run'\. hpckit\.script\(\).*run\.preview\(\)"),
+        ({"check": True}, r"no option 'check'\. hpckit\.check\(\).*run\.preview\(\)\.check\(\)"),
+        ({"test_only": True}, r"no option 'test_only'\. hpckit\.check\(\)"),
+        ({"wait": True}, r"no option 'wait'\. .*hpckit\.scale\(\.\.\.\)\.wait\(\)"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], word: str) -> None:
@@ -329,6 +335,43 @@ def test_a_result_is_that_of_the_job_that_tries_it_again(here: Path, fake_slurm:
     in_job.write_own(calls.Call(second)._path(0), header, [pickle.dumps(7)])
     assert (call.result(timeout=0), call.done()) == (7, True)
     assert [row.result() for row in calls.Calls([call]).as_completed(timeout=0)] == [7]
+
+
+def test_waiting_goes_on_with_retries_and_a_run_stays_itself(here: Path, fake_slurm: Path) -> None:
+    """Its state was that of the retry, beside its own logs; and once seen it was not waited for."""
+    asked = {"target": "x", "retry": ["fail"]}
+    of = {"of": "f-1", "job_id": "11", "number": 1, "kind": "fail", "changes": {}, "text": "x"}
+    run = Run(make_run(here / "runs", "f-1", job_id="11", request=asked))
+    make_run(here / "runs", "f-2", job_id="12", request=asked, retry=of)
+    write_note(run.dir, RetryNote(text="it failed", run_id="f-2", job_id="12"))
+    first, second = squeue_row("11", "FAILED"), squeue_row("12", "RUNNING")
+    answers(fake_slurm, squeue_out=f"{first}\n{second}")
+    assert run.state == "FAILED"
+    with pytest.raises(StillRunningError):
+        run.wait(timeout=0)
+    answers(fake_slurm, squeue_out=f"{first}\n{squeue_row('12', 'COMPLETED')}")
+    for held in (run, pickle.loads(pickle.dumps(Run(run._folder)))):
+        assert held.wait(timeout=0) is held
+        assert (held.state, held.status().run.run_id) == ("FAILED", "f-1")
+        assert held.status().document()["resubmitted_as"] == "12"
+        assert [(row.state, row.run.run_id) for row in wait_through([held])] == [
+            ("COMPLETED", "f-2")
+        ]
+    assert hpckit.wait([run, "12"]) == [run, hpckit.find("12")]
+
+
+def test_a_function_travels_with_hpckit_itself(tmp_path: Path) -> None:
+    """As those of a notebook that begins with `import hpckit`; its module could not be pickled."""
+    assert pickle.loads(calls._pickled(hpckit)) is hpckit
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import hpckit, pickle, sys\n"
+        "from hpckit.api.call import _pickled\n"
+        "def version():\n    return hpckit.__version__\n"
+        "sys.stdout.buffer.write(_pickled(version))\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, check=True, cwd=ROOT)
+    assert pickle.loads(done.stdout)() == hpckit.__version__
 
 
 def test_a_class_keeps_its_attributes(here: Path) -> None:
@@ -498,3 +541,46 @@ def wrapped(x: int, *, time: str = "") -> int:
 
 
 del wrapped.__wrapped__
+
+
+def test_a_run_of_one_attempt_has_taken_no_step_again(tmp_path: Path) -> None:
+    """Two phases, or epochs, each of which counts its steps anew: the first was left out."""
+    run = Run(make_run(tmp_path))
+    rows = [{"phase": name, "step": step} for name in "ab" for step in range(3)]
+    (run.dir / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_rank(run.dir, rank(0))
+    assert run.metrics() == rows
+    write_rank(run.dir, rank(0, restart=1))
+    assert run.metrics() == rows[3:]
+    assert run.metrics(every_attempt=True) == rows
+
+
+@pytest.mark.parametrize("gone", ["removed", "moved"])
+def test_a_handle_whose_folder_is_gone_says_so(tmp_path: Path, gone: str) -> None:
+    """Its logs and metrics were empty, as of a run that wrote nothing."""
+    run = Run(make_run(tmp_path))
+    run.dir.rename(tmp_path / "elsewhere")
+    if gone == "removed":
+        shutil.rmtree(tmp_path / "elsewhere")
+    asked: list[Callable[[], object]] = [
+        run.logs, lambda: run.logs(every=True), run.metrics, run.progress, run.resubmit,
+        run.cancel, lambda: run.owner, lambda: list(run.pieces(follow=True)),
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(hpckit.NotFoundError, match=r"The folder of run ddp-1 .* is gone: it"):
+            ask()
+    assert not run.mine
+    assert repr(run)
+
+
+def test_a_handle_whose_folder_cannot_be_looked_at_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(make_run(tmp_path))
+
+    def lstat(self: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    with pytest.raises(hpckit.OutsideError, match=r"ddp-1, .* cannot be read: Permission denied"):
+        run.logs()

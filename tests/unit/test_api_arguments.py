@@ -1,16 +1,34 @@
 """What a Python program gives where it does not fit: one clear error, and nothing is done."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import hpckit
+from hpckit.api.doctor import _seconds
 from hpckit.api.options import spec_values
+from hpckit.api.terminals import prepare_shell
 from tests.conftest import write_files
 
 NAN = float("nan")
+
+
+class Whole:
+    """A number of another library, as numpy's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+class Broad(float):
+    """As `numpy.float64`."""
 
 
 def double(number: int) -> int:
@@ -21,6 +39,11 @@ def double(number: int) -> int:
     ("call", "says"),
     [
         (lambda: hpckit.runs(state=1), "state=1"),
+        (lambda: hpckit.runs(runs=""), "runs='' must be a path"),
+        (lambda: hpckit.clean(runs=""), "runs='' must be a path"),
+        (lambda: hpckit.submit("serial", "x.py", runs=""), "runs='' must be a path"),
+        (lambda: hpckit.call(double, 1, runs=""), "runs='' must be a path"),
+        (lambda: hpckit.sample(["true"], folder=""), "folder='' must be a path"),
         (lambda: hpckit.runs(state=["FAILED", 3]), "'FAILED', 3"),
         (lambda: hpckit.runs(since={}), r"since \{\}"),
         (lambda: hpckit.runs(since=NAN), "since nan"),
@@ -87,3 +110,99 @@ def test_an_array_is_given_as_values_or_as_the_command_lines_texts(
     (here / "train.py").touch()
     (here / "v").write_text("0.1\n0.2\n")
     assert "#SBATCH --array=0-1" in hpckit.script("serial", "train.py", gpus=0, array=array)
+
+
+@pytest.mark.parametrize(
+    "args", ["--lr 0.1", b"--lr", {"--lr": 0.1}, {"--lr", 0.1}, frozenset({"--lr"})], ids=repr
+)
+def test_arguments_of_a_program_are_a_list(here: Path, args: object) -> None:
+    """A mapping lost its values: the program was started with `--lr` alone."""
+    write_files(here, {"train.py": "print(1)\n"})
+    with pytest.raises(hpckit.RequestError, match=r"args=.* must be a list, as in args=\["):
+        hpckit.script("ddp", "train.py", args=args)  # type: ignore[arg-type]
+
+
+def test_jobs_to_wait_for_are_no_mapping(here: Path) -> None:
+    with pytest.raises(hpckit.RequestError, match=r"after=\{'afterok': 5\} must be a run"):
+        spec_values({"after": {"afterok": 5}})
+
+
+def test_a_time_of_a_session_is_a_timedelta_too(here: Path) -> None:
+    words = {"executor": "slurm"}
+    for idle in (timedelta(minutes=30), "30m", 30):
+        shell = prepare_shell(words, idle=idle, runs=None, preview=True)
+        assert shell.session is not None
+        assert shell.session["idle_s"] == 1800.0
+    with pytest.raises(hpckit.RequestError, match="--idle '0s' is not a duration"):
+        hpckit.start_shell(idle=timedelta(0))
+    assert _seconds(timedelta(seconds=90)) == 120
+
+
+def test_a_shell_takes_no_arguments(here: Path) -> None:
+    """`bash x` was submitted, which ended at once."""
+    with pytest.raises(hpckit.RequestError, match=r"takes no arguments: type there"):
+        hpckit.start_shell(args=["x"])
+
+
+def test_a_program_whose_folder_is_gone_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a FileNotFoundError of Python's, which no `except hpckit.HpckitError` catches."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "work").rmdir()
+    asked: list[Callable[[], object]] = [
+        hpckit.runs,
+        hpckit.collections,
+        lambda: hpckit.find("latest"),
+        lambda: hpckit.script("serial", tmp_path / "train.py", executor="slurm"),
+        lambda: hpckit.call(double, 1, gpus=0),
+    ]
+    for ask in asked:
+        with pytest.raises(hpckit.OutsideError, match="works in no longer exists"):
+            ask()
+
+
+@pytest.mark.parametrize("words", [(double, 3), ("serial", double)], ids=["target", "program"])
+def test_a_function_is_told_how_it_runs(here: Path, words: tuple[Any, ...]) -> None:
+    for call in (hpckit.submit, hpckit.script, hpckit.check):
+        with pytest.raises(hpckit.RequestError, match=r"is a function: hpckit\.call\(function"):
+            call(*words)
+
+
+def test_numbers_of_other_libraries_are_numbers(here: Path) -> None:
+    found = spec_values(
+        {
+            "nodes": Whole(2),
+            "mem_gb": Whole(4),
+            "after": [Whole(7)],
+            "sample_interval": Broad(2),
+            "array": {"lr": iter([0.1, 0.2])},
+        }
+    )
+    assert found == {
+        "nodes": 2,
+        "mem_gb": 4,
+        "after": ("7",),
+        "sample_interval_s": 2.0,
+        "array": ("lr=0.1,0.2",),
+    }
+    assert [type(found[name]) for name in ("nodes", "sample_interval_s")] == [int, float]
+    for call in (hpckit.find, hpckit.wait, hpckit.cancel):
+        with pytest.raises(hpckit.NotFoundError, match="There is no run '99999999'"):
+            call(Whole(99999999))  # type: ignore[operator]
+
+
+def test_sizes_of_a_study_are_any_list_of_numbers(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Mapping[str, object]] = []
+    monkeypatch.setattr("hpckit.api.scale.plan_study", lambda spec, lists, **_: asked.append(lists))
+    monkeypatch.setattr("hpckit.api.scale.send_study", lambda plan: None)
+    for given in ([1, 2], (1, 2), iter([1, 2]), [Whole(1), Whole(2)]):
+        hpckit.scale("ddp", gpus=0, tasks_per_node=given)
+    assert asked == [{"gpus": 0, "nodes": None, "tasks_per_node": [1, 2]}] * 4
+    for wrong in (1.5, [1, 2.5], True, {"a": 1.5}.values()):
+        with pytest.raises(hpckit.RequestError, match="must be a number, or a list of them"):
+            hpckit.scale("ddp", gpus=wrong)

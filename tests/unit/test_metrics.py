@@ -104,6 +104,25 @@ def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -
     assert counted_rows([{"note": 1}, *rows])[0] == {"note": 1}
 
 
+def test_steps_that_are_counted_in_each_epoch_are_not_taken_again() -> None:
+    """All epochs but the last were missing in `run.metrics()`."""
+
+    def epoch(number: int, *steps: int) -> list[dict[str, int]]:
+        return [{"epoch": number, "step": step} for step in steps]
+
+    rows = [*epoch(1, 0, 1, 2), {"step": 2, "val": 1}, *epoch(2, 0, 1, 2), *epoch(3, 0, 1)]
+    assert counted_rows(rows) == rows
+    assert counted_rows([*rows, {"note": 1}]) == [*rows, {"note": 1}]
+    # One that goes on from a checkpoint after the first epoch.
+    again = epoch(2, 0, 1, 2)
+    assert counted_rows([*rows, *again]) == [*rows[:4], *again]
+    again = epoch(2, 2)
+    assert counted_rows([*rows, *again]) == [*rows[:6], *again]
+    # Steps of all the training, of which an epoch is the part that is done.
+    rows = [{"epoch": step / 4, "step": step} for step in (1, 2, 3, 4, 3, 4, 5)]
+    assert counted_rows(rows) == [*rows[:2], *rows[4:]]
+
+
 @pytest.mark.parametrize(
     ("epoch", "text"),
     [

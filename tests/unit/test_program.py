@@ -1,6 +1,7 @@
 """What a file or a word is as a program, and what is refused before a job is made of it."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hpckit.environments import BARE, Environment, EnvironmentKind
 from hpckit.errors import RequestError
 from hpckit.job.program import Program, ProgramKind, find_module, find_program
 from hpckit.spec import JobSpec, spec_from_record
-from tests.conftest import Answer, add_program
+from tests.conftest import Answer, add_program, write_files
 from tests.patience import LONG_S
 
 PIPS = "#!/bin/sh\n'''exec' \"/a/long/path/python\" \"$0\" \"$@\"\n' '''\nimport sys\n"
@@ -174,6 +175,25 @@ def test_a_module_is_named_as_python_names_it(here: Path) -> None:
     for wrong in ("pkg/train.py", "", "a b", "-c", ".pkg", "a\nb"):
         with pytest.raises(RequestError, match="is not the name of a Python module"):
             find_module(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train.py", "-m 'train.py' is the name of a file: .* Write -m train, or train.py without"),
+        ("pkg.fit.py", "Write -m pkg.fit, or pkg/fit.py without -m"),
+        ("tool.py", None),  # a package's own program
+        ("gone.py", None),
+        ("other.py", None),  # a module that is called so
+    ],
+)
+def test_a_file_is_not_taken_for_a_module(here: Path, name: str, says: str | None) -> None:
+    """Python imports `train` to look for `train.py` in it: all of the training runs, and fails."""
+    write_files(
+        here, {"train.py": "", "pkg/fit.py": "", "tool/__main__.py": "", "other/py.py": "1"}
+    )
+    found = find_module(name)
+    assert found.fault is None if says is None else re.search(says, found.fault or "")
 
 
 def test_a_module_is_found_as_python_finds_it_here_and_then_by_its_path(

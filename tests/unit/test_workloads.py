@@ -189,3 +189,20 @@ def test_show_prints_types_defaults_ranges_and_help(here: Path, cli: Callable[..
     assert "batch-size  int    64       images (from 1 to 512)" in lines
     assert "mode        str    a        mode (a, b)" in lines
     assert "dry         bool   false    dry" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("train.py --lr 0.1", "hpckit submit serial train.py -- --lr 0.1"),
+        ("python train.py", "hpckit submit serial python -- train.py"),
+        ("a program.py", "hpckit submit ddp 'a program.py'"),  # a file
+    ],
+)
+def test_a_command_line_is_no_workload_and_is_told_how_to_be_typed(
+    here: Path, name: str, line: str
+) -> None:
+    (here / "a program.py").touch()
+    with pytest.raises(RequestError) as told:
+        load_workload(name, search_path())
+    assert str(told.value).endswith(f": {line}")
