@@ -17,7 +17,7 @@ import hpckit
 from hpckit.stats.sampler import start as starting
 from hpckit.stats.sampler.schedule import job_ids, parse, period_s
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.stats.samples.records import samples_files
+from hpckit.stats.samples.records import End, samples_files
 from tests.patience import LONG_S
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import SAMPLER, Stub, busy
@@ -71,6 +71,21 @@ def test_ends_at_once_when_told(start: Start) -> None:
     assert len(played.samples) >= 2
     assert played.samples[-1].own_cpu_us
     assert played.samples[-1].own_rss_bytes
+
+
+def test_goes_on_after_it_was_suspended(start: Start) -> None:
+    """A job is, by `scontrol suspend` or a preemption that suspends: for longer than any wait."""
+    running = start([busy(0)], interval=0.1)
+    for suspended in range(1, 4):
+        running.wait_for_samples(2 * suspended)
+        running.process.send_signal(signal.SIGSTOP)
+        os.waitpid(running.process.pid, os.WUNTRACED)
+        before = len(read_folder(running.folder, running.stub).samples)
+        time.sleep(0.3)
+        running.process.send_signal(signal.SIGCONT)
+        running.wait_for_samples(before + 2)
+    played = running.stop()
+    assert [end.reason for end in played.of(End)] == ["signal"]
 
 
 # What its start would be twice as long with.

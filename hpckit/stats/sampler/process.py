@@ -37,6 +37,7 @@ from hpckit.stats.samples.records import (
 )
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_WAITED_FOR = (*_STOPPING, signal.SIGALRM)
 # Slurm's time-out warning goes to every process of a step.
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -46,6 +47,7 @@ _HEADER_AGAIN_S = 3600.0
 _SLOW_SOON_S = 5.0
 # How often to look whether the parent is gone, in case the kernel's signal does not come.
 _PARENT_S = 5.0
+_AT_ONCE_S = 1e-6  # a timer of 0 s is none
 
 
 def now_us() -> int:
@@ -146,15 +148,20 @@ class Sampler:
         return self._sleep_until(due)
 
     def _sleep_until(self, due: float) -> str | None:
-        """Wait; return why to end, None if there is no reason."""
+        """Wait; return why to end, None if there is no reason.
+
+        A timer ends the wait: where SIGSTOP and SIGCONT outlast the time-out of `sigtimedwait`, as
+        `scontrol suspend` and `resume` do, Python 3.13 and older return any signal's number.
+        """
         while True:
-            left = max(due - time.monotonic(), 0.0)
-            told = signal.sigtimedwait(_STOPPING, min(left, _PARENT_S))
+            left = min(due - time.monotonic(), _PARENT_S)
+            signal.setitimer(signal.ITIMER_REAL, max(left, _AT_ONCE_S))
+            told = signal.sigwaitinfo(_WAITED_FOR).si_signo
             orphan = os.getppid() != self._options.parent_pid
-            if orphan or told is not None:
+            if orphan or told in _STOPPING:
                 self._ending = True
                 return "parent" if orphan else "signal"
-            if left <= _PARENT_S:
+            if time.monotonic() >= due:
                 return None
 
     def _told_to_end(self) -> bool:
@@ -221,7 +228,7 @@ def main() -> None:
     `start_sampler` holds back all signals that are named here until this Python handles them.
     """
     # Blocked before any thread starts: the loop takes these signals while it sleeps.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
