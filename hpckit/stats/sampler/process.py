@@ -33,7 +33,7 @@ from hpckit.stats.samples.records import (
     Sample,
     Slow,
     State,
-    file_name,
+    file_names,
 )
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -67,7 +67,9 @@ class Sampler:
         ids = job_ids(options.ids, environ)
         host = ids.pop("host", "") or environ.get("SLURMD_NODENAME") or os.uname().nodename
         restart = int(ids["restart"]) if ids["restart"].isdecimal() else 0
-        self._writer = Writer(options.folder / file_name(host, restart, os.getpid()))
+        names = file_names(host, restart, os.getpid())
+        paths = (options.folder / name for name in names)
+        self._writer = Writer(next(paths), others=paths)
         self._node = NodeReader(options.root_pid, self._tell)
         self._gpus = GpuSet(environ, self._tell, self._told_to_end)
         self._chance = random.Random()  # noqa: S311  # no secret

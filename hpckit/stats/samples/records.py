@@ -9,8 +9,9 @@ grow, except that a driver reload sets an energy counter back to 0; take differe
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -24,6 +25,8 @@ SCHEMA = 1
 MOST_GPUS = 1024
 # Its samples may be ten years later: reading.py.
 Wall = Annotated[int, Within(0, LAST_MOMENT * 990_000)]
+# The kernel gives processes lower numbers: proc(5), pid_max.
+_PIDS = 1 << 22
 _NAME = r"(?a)(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl"
 
 # How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was
@@ -246,6 +249,15 @@ class SamplesPath:
 def file_name(host: str, restart: int, pid: int) -> str:
     """Return the name of a samples file."""
     return f"{host.replace('/', '_')}.r{restart}.{pid}.jsonl"
+
+
+def file_names(host: str, restart: int, pid: int) -> Iterator[str]:
+    """Yield names for a sampler's file, the usual one first.
+
+    Another one may have had this number: a thousand steps before, or in a container with numbers of
+    its own.
+    """
+    return (file_name(host, restart, number) for number in count(pid, _PIDS))
 
 
 def samples_files(folder: Path) -> tuple[SamplesPath, ...]:
