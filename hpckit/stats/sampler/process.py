@@ -210,6 +210,7 @@ class Sampler:
             cores=allocated_cores(environ),
             memory_limit_bytes=self._node.memory_limit_bytes(environ),
             cgroup=self._node.kind,
+            summed=self._node.summed,
             driver=opened.driver,
             gpu_library=opened.library,
             spot_us=round(min(SPOT_S, self._options.interval_s) * 1e6),

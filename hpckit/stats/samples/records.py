@@ -82,6 +82,8 @@ class Header:
         cores: how many this job may use here.
         memory_limit_bytes: what this job may use here; None if unlimited or unknown.
         cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
+        summed: over whose descendants CPU time was summed: the process's number, and before it that
+            of their namespace; None where it is of a cgroup, and in older files.
         gpu_library: what the GPUs are read by: `NVML` or `AMD SMI`; None in older files, too.
         spot_us: between readings of utilization where it is SPOT; None: once each sample (0.1).
     """
@@ -99,6 +101,7 @@ class Header:
     cores: Count | None = None
     memory_limit_bytes: Count | None = None
     cgroup: str | None = None
+    summed: str | None = None
     driver: str | None = None
     gpu_library: str | None = None
     spot_us: int | None = None

@@ -167,10 +167,13 @@ def _counters(series: Sequence[Series]) -> list[list[Interval]]:
 
 
 def _whose(columns: Columns) -> str | None:
-    """Return what a file's counters are of: the job's cgroup, a step's processes; None: its own."""
+    """Return what a file's counters are of: the job's cgroup, some processes; None: not known."""
     header = columns.header
-    summed = header.cgroup != "v2" and any(note.code == "cgroup" for note in columns.notes)
-    return header.ids.get("step_id") if summed or header.cgroup == "proc" else header.cgroup
+    if header.summed or header.cgroup == "v2":
+        return header.summed or header.cgroup
+    # Older files do not say what a cgroup of v1 lacked, only that it lacked something.
+    whole = header.cgroup == "v1" and all(note.code != "cgroup" for note in columns.notes)
+    return header.cgroup if whole else None
 
 
 def _points(row: Series) -> Iterator[Interval]:
