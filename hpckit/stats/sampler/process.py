@@ -34,6 +34,7 @@ from hpckit.stats.samples.records import (
     Slow,
     State,
     file_names,
+    sampled_host,
 )
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -65,7 +66,7 @@ class Sampler:
         self._ending = self._ended = False
         self._started_s = time.monotonic()
         ids = job_ids(options.ids, environ)
-        host = ids.pop("host", "") or environ.get("SLURMD_NODENAME") or os.uname().nodename
+        host = ids.pop("host", "") or sampled_host(environ)
         restart = int(ids["restart"]) if ids["restart"].isdecimal() else 0
         names = file_names(host, restart, os.getpid())
         paths = (options.folder / name for name in names)

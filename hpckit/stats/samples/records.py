@@ -8,6 +8,7 @@ None is "unknown" everywhere, and never 0. Counters (`_us` of CPU, `_mj`, `io_*`
 grow, except that a driver reload sets an energy counter back to 0; take differences.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -247,6 +248,14 @@ class SamplesPath:
     host: str
     restart: int
     pid: int
+
+
+def sampled_host(environ: Mapping[str, str]) -> str:
+    """Return what a sampler with this environment calls its node: as Slurm does, if it says so.
+
+    Of many clusters Slurm's name is `n1`, and the node's own `n1.cluster.example.org`.
+    """
+    return environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def file_name(host: str, restart: int, pid: int) -> str:
