@@ -88,6 +88,6 @@ def _event(run: Run, row: RankRecord, what: str, words: str, when: float) -> Ite
 
 def by_counter(run: Run, host: str, what: str, words: str, when: float) -> Iterator[NodeEvent]:
     """Yield an event that the sampler saw on a host, if a rank's record says which node that is."""
-    rows = [row for row in read_all_attempts(run.dir, []) if row.host == host]
+    rows = [row for row in read_all_attempts(run.dir, []) if host in (row.host, row.node)]
     if rows and not run.scheduler.one_machine:
         yield from _event(run, rows[-1], what, words, when)

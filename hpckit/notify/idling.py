@@ -1,19 +1,22 @@
 """Which of a job's GPUs run nothing, and for how long: by the samples, as they are written.
 
 A GPU is idle while each reading of its utilization is 0. A reading that is missing is unknown, and
-ends what is known. Only what was not there before is read: samples files of one attempt, each from
-where the last look ended.
+ends what is known; so does a time without samples, as when a job was suspended. Only what was not
+there before is read: samples files of one attempt, each from where the last look ended.
 """
 
 from pathlib import Path
 
 from hpckit.frozen import frozen
 from hpckit.sinks import ALL
+from hpckit.stats.samples.packing import SampleBlock
 from hpckit.stats.samples.records import SamplesPath, samples_files
 from hpckit.stats.samples.tail import Follower
 from hpckit.text import format_seconds
 
 _CHUNK_BYTES = 1 << 20
+# Samples further apart than this, or than so many of their intervals, leave a gap.
+_PATIENCE_US, _INTERVALS = 60_000_000, 4
 
 
 @frozen(kw_only=True)
@@ -44,12 +47,20 @@ class _Clocks:
         if self.samples.header and not self.since:
             self.since = [None] * len(self.samples.header.gpus)
         for block in blocks:
-            clock = block.node("mono_us")
-            self.last = clock.values[0] if clock else self.last
+            self._move_on(block)
             for gpu, since in enumerate(self.since):
                 column = block.gpu(gpu, "utilization_permille")
                 value = column.to_list()[0] if column else None
                 self.since[gpu] = (since or self.last) if value == 0 else None
+
+    def _move_on(self, block: SampleBlock) -> None:
+        header, clock = self.samples.header, block.node("mono_us")
+        if header is None or clock is None:
+            return
+        patience_us = max(_PATIENCE_US, _INTERVALS * header.interval_us)
+        if clock.values[0] - self.last > patience_us:
+            self.since = [None] * len(self.since)
+        self.last = clock.values[0]
 
 
 class IdleGpus:

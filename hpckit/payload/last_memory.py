@@ -5,13 +5,14 @@ A memory that was nearly full just before is then taken for the cause. Who kills
 such a moment is believed to be the kernel; where kills are counted, the count alone is believed.
 """
 
+import os
 import time
 from pathlib import Path
 
 from hpckit.files import DamagedFileError
 from hpckit.stats.samples.packing import SampleBlock
 from hpckit.stats.samples.reading import newest_samples
-from hpckit.stats.samples.records import Header, samples_files
+from hpckit.stats.samples.records import Header, sampled_host, samples_files
 from hpckit.tracebacks import OUT_OF_MEMORY_SAMPLED
 
 # Of what the job may use on a node: so much was in use. A sampler sees no peak between two samples.
@@ -21,8 +22,9 @@ _INTERVALS, _LATE_US = 2, 5_000_000
 _GIB = 1 << 30
 
 
-def sampled_out_of_memory(run_dir: Path, host: str, restart: int) -> str | None:
+def sampled_out_of_memory(run_dir: Path, restart: int) -> str | None:
     """Say that the job had nearly all its memory of this node in use just now; None: not known."""
+    host = sampled_host(os.environ)
     for file in reversed(samples_files(run_dir / "samples")):
         if (file.host, file.restart) != (host.replace("/", "_"), restart):
             continue

@@ -177,7 +177,7 @@ class Recorder:
             return None
         from hpckit.payload.last_memory import sampled_out_of_memory  # noqa: PLC0415  # seldom
 
-        return sampled_out_of_memory(self.task.folder, os.uname().nodename, restart_count())
+        return sampled_out_of_memory(self.task.folder, restart_count())
 
     def _last_words(self, code: int) -> str | None:
         """Return the last lines of a rank that failed without saying why."""

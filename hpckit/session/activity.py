@@ -1,11 +1,11 @@
 """What a session's samples say of its use: of this node's file, as it is written."""
 
-import socket
+import os
 from pathlib import Path
 
 from hpckit.session.idle import Reading
 from hpckit.stats.samples.packing import SampleBlock
-from hpckit.stats.samples.records import samples_files
+from hpckit.stats.samples.records import sampled_host, samples_files
 from hpckit.stats.samples.tail import Follower
 
 _CHUNK_BYTES = 1 << 20
@@ -41,7 +41,7 @@ class Activity:
             found = samples_files(self._folder)
         except OSError:
             return None
-        host = socket.gethostname()
+        host = sampled_host(os.environ)
         new = [row for row in found if row.restart == self._restart and row.host == host]
         return Follower(new[-1].path, _CHUNK_BYTES) if new else None
 

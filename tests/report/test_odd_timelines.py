@@ -130,16 +130,29 @@ def test_time_suspended_is_in_no_figure_of_samples(stats: Any) -> None:
     assert found["summary"]["cpu_efficiency_percent"] == pytest.approx(50)
 
 
+def leave_out(path: Path, first: int, last: int) -> None:
+    """Take some samples out of a file."""
+    kept, number = [], 0
+    for line in path.read_bytes().splitlines(keepends=True):
+        number += line.startswith(SAMPLE_PREFIX)
+        if not (line.startswith(SAMPLE_PREFIX) and first <= number <= last):
+            kept.append(line)
+    path.write_bytes(b"".join(kept))
+
+
+def test_cores_of_a_sampler_that_ended_soon_after_it_was_suspended(stats: Any) -> None:
+    path = samples(1, [BUSY * 543], cores_used=[8.0] * 181 + [0.0] * 360 + [8.0] * 2)
+    leave_out(path, 182, 541)
+    found = stats([job(1, End=str(START + 7200))], 1)
+    # The sample after the hole stands for three periods, and worked in one.
+    assert found["summary"]["cpu_efficiency_percent"] == pytest.approx(50, rel=0.02)
+    assert found["summary"]["cpu_s"] is None
+
+
 def test_energy_of_suspended_time_is_in_no_figure(stats: Any) -> None:
     """Its processes stand still, the sampler with them; the GPU's counter goes on."""
     path = samples(1, [[*BUSY * 181, *IDLE * 360, *BUSY * 180]])
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept, number = [], 0
-    for line in lines:
-        number += line.startswith(SAMPLE_PREFIX)
-        if not (line.startswith(SAMPLE_PREFIX) and 181 < number <= 541):
-            kept.append(line)
-    path.write_bytes(b"".join(kept))
+    leave_out(path, 182, 541)
     found = stats([job(1, End=str(START + 7200))], 1)
     (gpu,) = found["per_gpu"]
     watts = 100 + 5 * BUSY[0]

@@ -17,7 +17,15 @@ from hpckit.stats.merge import merge
 from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.encoding import encoder
-from hpckit.stats.samples.records import End, GpuSample, Header, Note, Sample, samples_files
+from hpckit.stats.samples.records import (
+    End,
+    GpuSample,
+    Header,
+    Note,
+    Record,
+    Sample,
+    samples_files,
+)
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import GpuUse, JobUse
 from hpckit.stats.summary.summarise import Account, summarise
@@ -104,6 +112,64 @@ def test_killed_processes_of_the_job_are_counted_once(tmp_path: Path) -> None:
     assert found.summary.oom_kills == 3
     assert found.summary.cpu_s == pytest.approx(400)
     assert found.per_node[0].cores_used == pytest.approx(2)
+
+
+def write_taking_turns(
+    folder: Path, kind: str, summed: tuple[str | None, str | None] = (None, None), reset: int = 99
+) -> None:
+    """Two samplers that begin and end at once: 500 W and 8 cores for 10 min.
+
+    The first one always reads 20 ms after its sample's time, and after the other one, whose
+    samples' times are 5 ms later. From sample `reset` on, the GPU's counter is that of a driver
+    that was loaded anew.
+    """
+    for pid, late_us, read_us in ((1, 0, 20_000), (2, 5_000, 6_000)):
+        header = Header(
+            host="n1", boot_id="b", pid=pid, epoch_us=START * 10**6 + late_us,
+            mono_us=BEGAN_US + late_us, interval_us=10**7, gpus=table(1), cores=16, cgroup=kind,
+            summed=summed[pid - 1],
+        )  # fmt: skip
+        rows: list[Record] = []
+        for at in range(61):
+            read = at * 10**7 + read_us
+            energy = 500 * (read // 1000 - (reset * 10**4 if at >= reset else -(10**9)))
+            sample = GpuSample(utilization_permille=500, energy_mj=energy)
+            time = BEGAN_US + at * 10**7 + late_us
+            rows.append(Sample(mono_us=time, cpu_us=10**9 + 8 * read, gpus=(sample,)))
+        if reset < len(rows):
+            said = "the driver was loaded again"
+            rows.append(Note(mono_us=BEGAN_US, code="counter_reset", text=said, gpu="GPU-n1-0"))
+        text = b"".join(map(encoder(1), (header, *rows)))
+        (folder / f"n1.r0.{pid}.jsonl").write_bytes(text)
+
+
+@pytest.mark.parametrize(("kind", "root"), [("v2", None), ("v1", None), ("proc", "1:7")])
+def test_samplers_that_take_turns_read_one_counter(
+    tmp_path: Path, kind: str, root: str | None
+) -> None:
+    """A sample's time is that before it is read: of two, the later one may have read less."""
+    write_taking_turns(tmp_path, kind, (root, root))
+    found = account(tmp_path, [])
+    (gpu,), (node,) = found.per_gpu, found.per_node
+    assert gpu.energy_joules == pytest.approx(500 * 600, rel=1e-4)
+    assert gpu.power_watts_mean == pytest.approx(500, rel=1e-4)
+    assert found.summary.cpu_s == pytest.approx(8 * 600, rel=1e-4)
+    assert node.cores_used == pytest.approx(8, rel=1e-4)
+
+
+@pytest.mark.parametrize("roots", [("1:7", "1:8"), ("1:7", "2:7"), (None, None)])
+def test_other_processes_are_another_sum(
+    tmp_path: Path, roots: tuple[str | None, str | None]
+) -> None:
+    write_taking_turns(tmp_path, "proc", roots)
+    assert account(tmp_path, []).summary.cpu_s == pytest.approx(2 * 8 * 600, rel=1e-4)
+
+
+def test_a_driver_loaded_again_is_seen_by_both_samplers_and_counts_once(tmp_path: Path) -> None:
+    write_taking_turns(tmp_path, "v2", reset=30)
+    (gpu,) = account(tmp_path, []).per_gpu
+    # What was used between the last look before and the reset is lost: 10 s of it.
+    assert gpu.energy_joules == pytest.approx(500 * 590, rel=1e-4)
 
 
 # Drawn timelines. Times are whole seconds of an attempt.

@@ -17,7 +17,9 @@ import hpckit
 from hpckit.stats.sampler import start as starting
 from hpckit.stats.sampler.schedule import job_ids, parse, period_s
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.stats.samples.records import samples_files
+from hpckit.stats.samples.lines import Damage
+from hpckit.stats.samples.reading import read_records
+from hpckit.stats.samples.records import End, Header, samples_files
 from tests.patience import LONG_S
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import SAMPLER, Stub, busy
@@ -71,6 +73,34 @@ def test_ends_at_once_when_told(start: Start) -> None:
     assert len(played.samples) >= 2
     assert played.samples[-1].own_cpu_us
     assert played.samples[-1].own_rss_bytes
+
+
+def test_goes_on_after_it_was_suspended(start: Start) -> None:
+    """A job is, by `scontrol suspend` or a preemption that suspends: for longer than any wait."""
+    running = start([busy(0)], interval=0.1)
+    for suspended in range(1, 4):
+        running.wait_for_samples(2 * suspended)
+        running.process.send_signal(signal.SIGSTOP)
+        os.waitpid(running.process.pid, os.WUNTRACED)
+        before = len(read_folder(running.folder, running.stub).samples)
+        time.sleep(0.3)
+        running.process.send_signal(signal.SIGCONT)
+        running.wait_for_samples(before + 2)
+    played = running.stop()
+    assert [end.reason for end in played.of(End)] == ["signal"]
+
+
+def test_two_with_one_number_write_two_files(start: Start, tmp_path: Path) -> None:
+    """As in containers with process numbers of their own."""
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.getpid = lambda: 7\n")
+    alike = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    both = [start([busy(0)], env=alike) for _ in range(2)]
+    for running in both:
+        running.wait_for_samples(6)
+        running.stop()
+    found = [read_records(file.path, Damage()) for file in samples_files(both[0].folder)]
+    kinds = [[type(record) for record in records] for records in found]
+    assert [(row.count(Header), row.count(End)) for row in kinds] == [(1, 1), (1, 1)]
 
 
 # What its start would be twice as long with.

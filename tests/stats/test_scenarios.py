@@ -4,6 +4,8 @@ A script runs faster than real time (`scale`), samples come every 0.2 s.
 """
 
 import os
+import signal
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -257,6 +259,33 @@ def test_told_to_end_while_the_driver_hangs(start: Start, tmp_path: Path) -> Non
     played = running.stop()
     assert played.end is not None
     assert "gpu_hang" not in played.codes()
+
+
+def test_a_job_that_is_suspended_while_a_gpu_is_read(start: Start, tmp_path: Path) -> None:
+    """The time is none in which the driver did not answer."""
+    stops = tmp_path / "stops"
+    stops.mkdir()
+    (stops / "sitecustomize.py").write_text(
+        "import os, signal, time\n"
+        "from hpckit.stats.sampler.gpuset import GpuReader, GpuSet\n"
+        "GpuSet.__init__.__kwdefaults__['hang_s'] = 1.5\n"
+        "read = GpuReader.sample\n"
+        "def sample(reader, now_us):\n"
+        "    GpuReader.sample = read\n"
+        "    time.sleep(0.1)\n"  # so that somebody waits for this, and goes on first
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    time.sleep(0.1)\n"
+        "    return read(reader, now_us)\n"
+        "GpuReader.sample = sample\n"
+    )
+    running = start([busy(0)], env={"PYTHONPATH": f"{stops}:{Path.cwd()}"})
+    os.waitpid(running.process.pid, os.WUNTRACED)
+    time.sleep(2)  # longer than what would be a hang
+    running.process.send_signal(signal.SIGCONT)
+    running.wait_for_samples(3)
+    played = running.stop()
+    assert "gpu_hang" not in played.codes()
+    assert all(sample.memory_bytes for _, sample in played.gpu(0))
 
 
 def test_told_to_end_while_nvml_starts(start: Start) -> None:

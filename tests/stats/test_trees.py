@@ -213,6 +213,20 @@ def test_half_a_cgroup_is_completed(tmp_path: Path) -> None:
     assert "memory summed" in told[0]
     assert reader.memory_limit_bytes({"SLURM_MEM_PER_NODE": "1024"}) == 1 << 30
     assert reader.memory_limit_bytes({}) is None
+    assert reader.summed is None  # CPU time is of the cgroup
+
+
+def test_it_says_of_whose_processes_cpu_time_is(tmp_path: Path) -> None:
+    """Tasks of a step have one slurmstepd above them."""
+    proc, root = tree(tmp_path, "0::/init.scope\n", {})
+    step = {"9/comm": "slurmstepd\n", "10/comm": "sh\n", "11/comm": "sh\n"}
+    rows = process(9, 1, 1, 1) | process(10, 9, 1, 1) | process(11, 9, 1, 1)
+    write_files(proc, rows | process(12, 1, 1, 1) | step)
+    readers = [NodeReader(pid, lambda *_: None, proc=proc, cgroups=root) for pid in (10, 11, 12)]
+    assert [reader.summed for reader in readers] == ["0:9", "0:9", "0:12"]
+    here = NodeReader(os.getpid(), lambda *_: None, cgroups=root)
+    assert here.summed
+    assert int(here.summed.partition(":")[0]) > 0
 
 
 def unit(index: int, word: str = "", name: str = "H200") -> Unit:

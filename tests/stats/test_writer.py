@@ -10,7 +10,7 @@ import pytest
 from hpckit.stats.sampler.writer import LOST, Writer
 from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.reading import read_records
-from hpckit.stats.samples.records import End, Header, Sample
+from hpckit.stats.samples.records import End, Header, Sample, file_names, samples_files
 from tests.patience import LONG_S
 from tests.stats.conftest import Start, mounted
 from tests.stats.stub.script import busy
@@ -61,6 +61,22 @@ def test_a_line_cut_short_is_written_again(tmp_path: Path) -> None:
     writer.flush(5, last=True)
     lines = [line for line in writer.path.read_bytes().split(b"\n") if line]
     assert lines == [b"one", b"tw", b"two", b"six"]
+
+
+def test_a_file_that_is_there_is_anothers(tmp_path: Path) -> None:
+    names = file_names("n1", 0, 7)
+    paths = (tmp_path / name for name in names)
+    (tmp_path / "n1.r0.7.jsonl").write_text("theirs\n")
+    (tmp_path / "n1.r0.4194311.jsonl").symlink_to(tmp_path / "elsewhere")
+    writer = Writer(next(paths), others=paths, append=broken(None, errno.EIO), try_again_s=0)
+    for at, line in enumerate((b"one\n", b"two\n", b"three\n")):
+        writer.put(line)
+        writer.flush(at)
+    assert writer.path.name == "n1.r0.8388615.jsonl"
+    assert writer.path.read_bytes().split() == [b"one", b"two", b"three"]
+    assert (tmp_path / "n1.r0.7.jsonl").read_text() == "theirs\n"
+    assert not (tmp_path / "elsewhere").exists()
+    assert [file.path for file in samples_files(tmp_path)][-1] == writer.path
 
 
 def test_what_waits_is_bounded_and_keeps_the_header(tmp_path: Path) -> None:

@@ -535,15 +535,16 @@ def test_a_rank_record_of_before_has_none_of_it(tmp_path: Path) -> None:
     assert (row.node, row.cluster, row.fault) == (None, None, None)
 
 
-def test_what_the_sampler_saw_is_told_of_the_ranks_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["c2", "gpu-2"])  # the node's name of itself, and Slurm's
+def test_what_the_sampler_saw_is_told_of_the_ranks_node(tmp_path: Path, host: str) -> None:
     run = pair(tmp_path, GOOD, GOOD | {"node": "gpu-2"}, **two())
     lost = "nvmlDeviceGetMemoryInfo: GPU is lost (NVML error 15)"
     gpus = (
         GpuUse(host="c1", index=0, uuid="GPU-a", ecc_uncorrected=0),
         GpuUse(host="c1", index=1, uuid="GPU-b", lost=True, lost_error="Unknown Error"),
-        GpuUse(host="c2", index=3, uuid="GPU-c", ecc_uncorrected=4),
-        GpuUse(host="c2", index=2, uuid="GPU-d", lost=True, lost_error=lost),
-        GpuUse(host="c2", index=1, uuid="GPU-e", lost=True, lost_error=lost, back_at=9.0),
+        GpuUse(host=host, index=3, uuid="GPU-c", ecc_uncorrected=4),
+        GpuUse(host=host, index=2, uuid="GPU-d", lost=True, lost_error=lost),
+        GpuUse(host=host, index=1, uuid="GPU-e", lost=True, lost_error=lost, back_at=9.0),
         GpuUse(host="elsewhere", index=0, uuid="GPU-f", ecc_uncorrected=4),
     )
     found = list(counted_events(run, JobUse(job_id="11", end=50.0, per_gpu=gpus)))

@@ -451,6 +451,23 @@ def test_idle_is_what_all_samples_say(tmp_path: Path) -> None:
     assert IdleGpus(tmp_path).look(1, "any", 2) is None  # another attempt's
 
 
+def test_a_time_without_samples_is_not_idle(tmp_path: Path) -> None:
+    """A job that is suspended has none; its GPUs were another's meanwhile."""
+    look = IdleGpus(tmp_path)
+    node = Node(tmp_path, "n1", gpus=1)
+    node.run(10, 0)
+    node.now += 3600 * 10**6
+    node.run(2, 0)
+    assert look.look(5, "all", 1) is None
+    node.run(9, 0)
+    assert str(look.look(5, "all", 1)) == "all GPUs ran nothing for 10 s (n1:0)"
+    node.now += 59 * 10**6  # a busy node
+    node.run(1, 0)
+    found = look.look(5, "all", 1)
+    assert found
+    assert found.seconds == 70
+
+
 def test_it_says_when_ranks_may_begin_and_misses_none_that_begins_then(home: Path) -> None:
     """A rank's sampler writes at once: what came before that word was another attempt's."""
     told, samples = home / "told", home / "run" / "samples"

@@ -19,6 +19,7 @@ from hpckit.hints import hints
 from hpckit.joblog import JobFacts
 from hpckit.payload import children, rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
+from hpckit.payload.last_memory import sampled_out_of_memory
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
 from hpckit.rank_variables import (
@@ -501,6 +502,23 @@ def test_the_samples_tell_a_kill_for_want_of_memory_that_nothing_counts(
     found = find_cause(known)
     assert found is not None
     assert (found.kind is Kind.OUT_OF_MEMORY) == told
+
+
+def test_samples_of_a_node_are_found_by_slurms_name_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the sampler calls it; its own name may be `n1.cluster.example.org`."""
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu-7")
+    now_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    header = Header(
+        host="gpu-7", boot_id="b", pid=7, epoch_us=1, mono_us=now_us, interval_us=10**7,
+        memory_limit_bytes=4 << 30,
+    )  # fmt: skip
+    sample = Sample(mono_us=now_us, memory_bytes=(4 << 30) - 1)
+    (tmp_path / "samples").mkdir()
+    path = tmp_path / "samples" / file_name("gpu-7", 0, 7)
+    path.write_bytes(encoder(0)(header) + encoder(0)(sample))
+    assert "4.0 of 4.0 GiB" in (sampled_out_of_memory(tmp_path, 0) or "")
 
 
 HANGS = """\

@@ -19,9 +19,9 @@ from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Sample, fil
 class Node:
     """This node's sampler, ten seconds at a time."""
 
-    def __init__(self, folder: Path, *, gpus: int, restart: int = 0) -> None:
+    def __init__(self, folder: Path, *, gpus: int, restart: int = 0, host: str = "") -> None:
         folder.mkdir(exist_ok=True)
-        host = socket.gethostname()
+        host = host or socket.gethostname()
         table = tuple(GpuInfo(index=at, uuid=f"GPU-{at}") for at in range(gpus))
         self.path = folder / file_name(host, restart, 7)
         self.encode = encoder(gpus)
@@ -84,6 +84,14 @@ def test_only_this_attempts_samples_and_only_what_is_new(tmp_path: Path) -> None
     node.sample()
     assert [row.busy for row in look.new()] == [True, False]
     assert look.new() == []
+
+
+def test_a_node_is_called_as_slurm_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its samples are: its own name may be `n1.cluster.example.org`."""
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu-7")
+    assert busy(tmp_path, Node(tmp_path, gpus=1, host="gpu-7"), 900) is True
 
 
 def test_a_host_understands_its_own_words() -> None:

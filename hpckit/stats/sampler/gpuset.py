@@ -7,7 +7,6 @@ with an error is tried again with the slow readings.
 """
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -238,12 +237,17 @@ class GpuSet:
     def _finished(
         self, call: PendingCall[Answer], seconds: float, results: Collection[int]
     ) -> bool:
-        """Wait for a call while it makes progress; only for a moment if the sampler has to end."""
-        so_far, since = 0, time.monotonic()
+        """Wait for a call while it makes progress; only for a moment if the sampler has to end.
+
+        What counts is time in which both were awake: a job may be suspended in between, and the
+        driver has no part in that.
+        """
+        so_far, waited_s = 0, 0.0
         while not call.wait(_SLICE_S):
+            waited_s += _SLICE_S
             if len(results) != so_far:
-                so_far, since = len(results), time.monotonic()
-            if time.monotonic() - since > (_HURRY_S if self._hurry() else seconds):
+                so_far, waited_s = len(results), 0.0
+            if waited_s > (_HURRY_S if self._hurry() else seconds):
                 return False
         return True
 

@@ -48,10 +48,12 @@ class NodeReader:
         Outside Slurm it is that process and its descendants.
         """
         self._cgroup = find_cgroup(proc, cgroups)
-        self._tree = ProcessTree(step_root(root_pid, proc), proc, leave_out=os.getpid())
+        root = step_root(root_pid, proc)
+        self._tree = ProcessTree(root, proc, leave_out=os.getpid())
         first = asdict(usage_of(self._cgroup or _NO_CGROUP))
         self._missing = [names for names in (_CPU, _MEMORY) if first[names[0]] is None]
         self.kind = (self._cgroup or _NO_CGROUP).version
+        self.summed = f"{_namespace(proc)}:{root}" if _CPU in self._missing else None
         self._say(tell)
 
     def read(self) -> Usage:
@@ -95,6 +97,12 @@ def allocated_cores(environ: Mapping[str, str]) -> int | None:
     """Return how many cores the job may use on this node."""
     given = whole_number(environ.get("SLURM_CPUS_ON_NODE", ""))
     return given or len(os.sched_getaffinity(0))
+
+
+def _namespace(proc: Path) -> int:
+    """Return which process numbers are meant, for a container may count anew; 0: not known."""
+    path = proc / "self/ns/pid"
+    return path.stat().st_ino if path.exists() else 0
 
 
 def boot_id(proc: Path = Path("/proc")) -> str | None:

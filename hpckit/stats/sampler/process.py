@@ -33,10 +33,12 @@ from hpckit.stats.samples.records import (
     Sample,
     Slow,
     State,
-    file_name,
+    file_names,
+    sampled_host,
 )
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_WAITED_FOR = (*_STOPPING, signal.SIGALRM)
 # Slurm's time-out warning goes to every process of a step.
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -46,6 +48,7 @@ _HEADER_AGAIN_S = 3600.0
 _SLOW_SOON_S = 5.0
 # How often to look whether the parent is gone, in case the kernel's signal does not come.
 _PARENT_S = 5.0
+_AT_ONCE_S = 1e-6  # a timer of 0 s is none
 
 
 def now_us() -> int:
@@ -63,9 +66,11 @@ class Sampler:
         self._ending = self._ended = False
         self._started_s = time.monotonic()
         ids = job_ids(options.ids, environ)
-        host = ids.pop("host", "") or environ.get("SLURMD_NODENAME") or os.uname().nodename
+        host = ids.pop("host", "") or sampled_host(environ)
         restart = int(ids["restart"]) if ids["restart"].isdecimal() else 0
-        self._writer = Writer(options.folder / file_name(host, restart, os.getpid()))
+        names = file_names(host, restart, os.getpid())
+        paths = (options.folder / name for name in names)
+        self._writer = Writer(next(paths), others=paths)
         self._node = NodeReader(options.root_pid, self._tell)
         self._gpus = GpuSet(environ, self._tell, self._told_to_end)
         self._chance = random.Random()  # noqa: S311  # no secret
@@ -146,15 +151,20 @@ class Sampler:
         return self._sleep_until(due)
 
     def _sleep_until(self, due: float) -> str | None:
-        """Wait; return why to end, None if there is no reason."""
+        """Wait; return why to end, None if there is no reason.
+
+        A timer ends the wait: where SIGSTOP and SIGCONT outlast the time-out of `sigtimedwait`, as
+        `scontrol suspend` and `resume` do, Python 3.13 and older return any signal's number.
+        """
         while True:
-            left = max(due - time.monotonic(), 0.0)
-            told = signal.sigtimedwait(_STOPPING, min(left, _PARENT_S))
+            left = min(due - time.monotonic(), _PARENT_S)
+            signal.setitimer(signal.ITIMER_REAL, max(left, _AT_ONCE_S))
+            told = signal.sigwaitinfo(_WAITED_FOR).si_signo
             orphan = os.getppid() != self._options.parent_pid
-            if orphan or told is not None:
+            if orphan or told in _STOPPING:
                 self._ending = True
                 return "parent" if orphan else "signal"
-            if left <= _PARENT_S:
+            if time.monotonic() >= due:
                 return None
 
     def _told_to_end(self) -> bool:
@@ -201,6 +211,7 @@ class Sampler:
             cores=allocated_cores(environ),
             memory_limit_bytes=self._node.memory_limit_bytes(environ),
             cgroup=self._node.kind,
+            summed=self._node.summed,
             driver=opened.driver,
             gpu_library=opened.library,
             spot_us=round(min(SPOT_S, self._options.interval_s) * 1e6),
@@ -221,7 +232,7 @@ def main() -> None:
     `start_sampler` holds back all signals that are named here until this Python handles them.
     """
     # Blocked before any thread starts: the loop takes these signals while it sleeps.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)

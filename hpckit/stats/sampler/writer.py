@@ -7,7 +7,7 @@ gathers small writes for NFS and Lustre. While a disk is full or gone, lines wai
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _KEPT_BYTES = 256 * 1024  # some ten minutes of 8 GPUs at 1 s, two hours at 10 s
@@ -19,12 +19,22 @@ Append = Callable[[int, bytes], int]
 
 
 class Writer:
-    """One file, opened when first written to; `failure` is what is wrong with it now, or None."""
+    """One file, opened when first written to; `failure` is what is wrong with it now, or None.
+
+    `others` are taken in turn where there is a file at `path`: it is another's.
+    """
 
     def __init__(
-        self, path: Path, *, append: Append = os.write, try_again_s: float = _TRY_AGAIN_S
+        self,
+        path: Path,
+        *,
+        others: Iterable[Path] = (),
+        append: Append = os.write,
+        try_again_s: float = _TRY_AGAIN_S,
     ) -> None:
         self.path = path
+        self._others = iter(others)
+        self._is_ours = False
         self._append = append
         self._try_again_s = try_again_s
         self._waiting: deque[bytes] = deque()
@@ -72,8 +82,7 @@ class Writer:
         if self._file is None:
             # Whatever the umask, others do not write here; and no link of theirs is followed.
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = os.open(self.path, flags, 0o644)
+            self._file = self._open(os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         while self._waiting:
             text = (b"\n" if self._torn else b"") + b"".join(self._waiting)
             self._torn = False  # an empty line between two is nothing
@@ -81,6 +90,19 @@ class Writer:
             if written == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._forget(written if written == len(text) else written - text.startswith(b"\n"))
+
+    def _open(self, flags: int) -> int:
+        while not self._is_ours:
+            try:
+                file = os.open(self.path, flags | os.O_EXCL, 0o644)
+            except FileExistsError:
+                if (other := next(self._others, None)) is None:
+                    raise
+                self.path = other
+            else:
+                self._is_ours = True
+                return file
+        return os.open(self.path, flags | os.O_NOFOLLOW, 0o644)
 
     def _forget(self, written: int) -> None:
         """Drop the lines that were written whole; one cut short is written again, whole."""

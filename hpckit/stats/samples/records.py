@@ -8,9 +8,11 @@ None is "unknown" everywhere, and never 0. Counters (`_us` of CPU, `_mj`, `io_*`
 grow, except that a driver reload sets an energy counter back to 0; take differences.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -24,6 +26,8 @@ SCHEMA = 1
 MOST_GPUS = 1024
 # Its samples may be ten years later: reading.py.
 Wall = Annotated[int, Within(0, LAST_MOMENT * 990_000)]
+# The kernel gives processes lower numbers: proc(5), pid_max.
+_PIDS = 1 << 22
 _NAME = r"(?a)(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl"
 
 # How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was
@@ -79,6 +83,8 @@ class Header:
         cores: how many this job may use here.
         memory_limit_bytes: what this job may use here; None if unlimited or unknown.
         cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
+        summed: over whose descendants CPU time was summed: the process's number, and before it that
+            of their namespace; None where it is of a cgroup, and in older files.
         gpu_library: what the GPUs are read by: `NVML` or `AMD SMI`; None in older files, too.
         spot_us: between readings of utilization where it is SPOT; None: once each sample (0.1).
     """
@@ -96,6 +102,7 @@ class Header:
     cores: Count | None = None
     memory_limit_bytes: Count | None = None
     cgroup: str | None = None
+    summed: str | None = None
     driver: str | None = None
     gpu_library: str | None = None
     spot_us: int | None = None
@@ -243,9 +250,26 @@ class SamplesPath:
     pid: int
 
 
+def sampled_host(environ: Mapping[str, str]) -> str:
+    """Return what a sampler with this environment calls its node: as Slurm does, if it says so.
+
+    Of many clusters Slurm's name is `n1`, and the node's own `n1.cluster.example.org`.
+    """
+    return environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
 def file_name(host: str, restart: int, pid: int) -> str:
     """Return the name of a samples file."""
     return f"{host.replace('/', '_')}.r{restart}.{pid}.jsonl"
+
+
+def file_names(host: str, restart: int, pid: int) -> Iterator[str]:
+    """Yield names for a sampler's file, the usual one first.
+
+    Another one may have had this number: a thousand steps before, or in a container with numbers of
+    its own.
+    """
+    return (file_name(host, restart, number) for number in count(pid, _PIDS))
 
 
 def samples_files(folder: Path) -> tuple[SamplesPath, ...]:

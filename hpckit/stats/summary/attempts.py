@@ -120,7 +120,7 @@ def add_up(files: Sequence[Columns], span: Span) -> AttemptSums:
                 span.restart,
                 due_us,
                 span.memory_limit_bytes,
-                suspended=span.suspended_s > 0,
+                suspended_us=span.suspended_s * 1e6,
             )
             for group in grouped(clocks, lambda pair: pair[0].header.host)
         ),

@@ -195,15 +195,33 @@ def _energy(parts: Sequence[GpuInFile], *, suspended: bool) -> tuple[int | None,
     It is the GPU's, not a file's: what was used between two steps is in it, too. But of a job that
     was `suspended`, and its sampler with it, the holes are no time of the job's.
     """
-    known = sorted(point for part in parts for point in part.energies())
     whole = all(part.columns.every_energy for part in parts)
     longest = max(part.clock.reach_us for part in parts) if suspended and whole else math.inf
+    known = list(_counted(parts))
     grown = time = 0
-    for (before, last), (after, value) in pairwise(known):
+    for (before, last, _), (after, value, began_anew) in pairwise(known):
         if after - before <= longest:
-            grown += value - last if value >= last else value
+            grown += value if began_anew else value - last
             time += after - before
     return (grown, time) if len(known) > 1 else (None, 0)
+
+
+def _counted(parts: Sequence[GpuInFile]) -> Iterator[tuple[int, int, bool]]:
+    """Yield what is known of a GPU's counter, each time once, and whether it began from 0 again.
+
+    Of samplers that read it at once the oldest counts. What the next one read may be less than what
+    that one read last, for a sample's time is that before it is read: this is no reset, unless the
+    counter fell for it, too.
+    """
+    reached, last = -math.inf, 0
+    for part in parts:
+        own, until = math.inf, reached
+        for time, value in part.energies():
+            if time > until:
+                began_anew = value < min(last, own)
+                last = value if began_anew else max(value, last)
+                yield time, last, began_anew
+            own, reached = value, max(time, reached)
 
 
 def _spot_readings(part: GpuInFile, use: GpuUseInFile) -> float:

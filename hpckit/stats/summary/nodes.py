@@ -58,17 +58,20 @@ def tally_node(
     due_us: float,
     memory_limit: int | None = None,
     *,
-    suspended: bool = False,
+    suspended_us: float = 0.0,
 ) -> NodeTally:
     """Add up one node's files, oldest first.
 
-    The attempt held it for `due_us`; time it was `suspended`, in which no CPU time grows, is more.
+    The attempt held it for `due_us`; time it was suspended, in which no CPU time grows and nothing
+    is sampled, is more.
     """
     read = union(read_time(clock, columns.times) for columns, clock in files)
     newest = files[-1][0].header
     cpu_us, cpu_seen_us = growth(list(_series(files, "cpu_us")))
-    if suspended:
-        cpu_seen_us = min(cpu_seen_us, round(due_us))
+    if suspended_us:
+        known_us = length(union(_known_time(file, "cpu_us") for file in files))
+        holes_us = max(cpu_seen_us - known_us, 0)
+        cpu_seen_us = round(min(cpu_seen_us - min(holes_us, suspended_us), due_us))
     return NodeTally(
         host=newest.host,
         restart=restart,

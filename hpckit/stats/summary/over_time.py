@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import Any, NamedTuple
 
 from hpckit.stats.metric import Metric, Over
@@ -134,7 +134,7 @@ def growth(series: Sequence[Series]) -> tuple[int | None, int]:
     A cgroup's counter is the job's: what ran between two steps is in it, too. Where processes are
     summed, each step has its own.
     """
-    points = [found for row in series if (found := list(_points(row)))]
+    points = _counters(series)
     joined = sorted(point for found in points for point in found)
     if all(before[1] <= after[1] for before, after in pairwise(joined)):
         points = [joined]
@@ -144,6 +144,36 @@ def growth(series: Sequence[Series]) -> tuple[int | None, int]:
         return None, 0
     seen = union([(found[0][0], found[-1][0])] for found in points)
     return sum(grown), length(seen)
+
+
+def _counters(series: Sequence[Series]) -> list[list[Interval]]:
+    """Return the ends of each counter; of one that several samplers read at once, all of theirs.
+
+    A sample's time is that before it is read: where two samplers take turns in between, the later
+    one has the lower value, and the counter has not fallen.
+    """
+    found: list[list[Interval]] = []
+    newest: dict[str | None, list[Interval]] = {}
+    for row in series:
+        whose, points = _whose(row.columns), list(_points(row))
+        known = newest.get(whose, [])
+        if points and known and whose and points[0][0] <= known[-1][0]:
+            times, values = zip(*sorted([*known, *points]), strict=True)
+            known[:] = zip(times, accumulate(values, max), strict=True)
+        elif points:
+            newest[whose] = points
+            found.append(points)
+    return found
+
+
+def _whose(columns: Columns) -> str | None:
+    """Return what a file's counters are of: the job's cgroup, some processes; None: not known."""
+    header = columns.header
+    if header.summed or header.cgroup == "v2":
+        return header.summed or header.cgroup
+    # Older files do not say what a cgroup of v1 lacked, only that it lacked something.
+    whole = header.cgroup == "v1" and all(note.code != "cgroup" for note in columns.notes)
+    return header.cgroup if whole else None
 
 
 def _points(row: Series) -> Iterator[Interval]:
