@@ -26,7 +26,7 @@ from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.paths import whole_path
 from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
-from hpckit.slurm.cluster import counts_gpus, told_config
+from hpckit.slurm.cluster import counts_gpus, keeps_accounting, told_config
 from hpckit.text import counted, parse_past
 from hpckit.values import Size
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 # sacct may take long over a year of a large cluster, and nobody waits for anything else. One
 # question gets two thirds of it; $HPCKIT_PATIENCE may give more.
 _PATIENCE_S = 300.0
+_LEDGER_ALONE = (
+    "this cluster keeps no accounting, so the report is of the ledger's lines alone. Jobs of other "
+    "tools, and those that still run, have none"
+)
 
 
 @checked(
@@ -150,7 +154,10 @@ def _uses(
         with patience(own_patience_s()):  # accounting may answer while the controller does not
             told = told_config()
         cluster = told.get("ClusterName") or None
-        rows, kept = allocations(asked, cluster, time.time())
+        rows: list[Allocation] = []
+        kept = [_LEDGER_ALONE]
+        if keeps_accounting(told) or not ledgers:
+            rows, kept = allocations(asked, cluster, time.time())
     counted_gpus = counts_gpus(told)
     if not counted_gpus:
         rows = [replace(row, gpus=row.gpus or None) for row in rows]

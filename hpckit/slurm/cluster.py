@@ -143,6 +143,12 @@ def counts_gpus(told: Mapping[str, str]) -> bool:
     return "gres/gpu" in tracked or "gpu" not in told.get("GresTypes", "").split(",")
 
 
+def keeps_accounting(told: Mapping[str, str]) -> bool:
+    """Say whether there is a database that sacct could ask; where nothing is told, suppose so."""
+    # "(null)" since Slurm 23.11, see slurm.conf(5).
+    return told.get("AccountingStorageType") not in ("accounting_storage/none", "(null)")
+
+
 def version() -> tuple[int, int, int] | None:
     """Ask for Slurm's version, as (22, 5, 8).
 

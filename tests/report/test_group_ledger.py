@@ -91,6 +91,29 @@ def test_another_clusters_job_of_the_same_number_stays_another(
     assert said["notes"] == []
 
 
+@pytest.mark.parametrize("kind", ["accounting_storage/none", "(null)"])
+def test_a_ledger_is_enough_where_there_is_no_accounting(
+    accounts, cli: Cli, ledger: Path, here: Path, kind: str
+) -> None:
+    off = "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n"
+    for name in ("sacct", "sacctmgr"):
+        add_program(here.parent / "bin" / name, off)
+    config = _SCONTROL.format(python=sys.executable) + f"print('AccountingStorageType = {kind}')\n"
+    add_program(here.parent / "bin" / "scontrol", config)
+    start = NOW - 5 * HOUR
+    put(ledger, OTHER, line(OTHER, "1", start, 2), line(OTHER, "2", start, 1, gpus=1))
+    said = report(cli, "--all")
+    assert said["total"]["jobs"] == 2
+    assert said["total"]["gpu_hours_used"] == pytest.approx(2.5, abs=0.001)
+    assert said["notes"][0].startswith("this cluster keeps no accounting, so the report is of the ")
+    assert "known from the ledger alone" in said["notes"][1]
+    assert report(cli, "--all", "--anonymous")["notes"][0] == said["notes"][0]
+    assert report(cli, "--user", OTHER)["total"]["jobs"] == 2
+    refused = cli("report", "--all")  # without a ledger there is nothing to tell
+    assert refused.status == 3
+    assert "This cluster keeps no accounting" in refused.err
+
+
 def test_a_line_has_the_gpus_that_accounting_does_not_list(
     accounts, cli: Cli, ledger: Path, here: Path
 ) -> None:
