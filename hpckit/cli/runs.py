@@ -28,7 +28,7 @@ from hpckit.cli.view import (
     status_lines,
     status_pages,
 )
-from hpckit.errors import RequestError
+from hpckit.errors import RequestError, StillRunningError
 
 if TYPE_CHECKING:
     from hpckit import RunStatus
@@ -196,7 +196,13 @@ def wait(
     called, errors = runs_called(job_ids, runs, believed=True)
     for error in errors:  # it may be long until the others are over
         note(f"hpckit: error: {error}")
-    found = wait_through(called, timeout, NeverStarting())
+    seen = NeverStarting()
+    try:
+        found = wait_through(called, timeout, seen)
+    except StillRunningError:
+        if json:
+            print_json(status_document(seen.last, many=len(job_ids) > 1))
+        raise
     if json:
         print_json(status_document(found, many=len(job_ids) > 1))
     else:

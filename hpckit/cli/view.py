@@ -220,15 +220,17 @@ class LiveView:
 class NeverStarting:
     """Says once of each run that it will never start, or not without a change, while one waits.
 
-    And that one waits for GPUs of this machine: of an array's tasks once.
+    And that one waits for GPUs of this machine: of an array's tasks once. `last` is the last round.
     """
 
     def __init__(self) -> None:
+        self.last: list[RunStatus] = []
         self._said: set[str] = set()
         self._silence = Silence()
 
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Look at a round of statuses; the last one is shown by who waited."""
+        self.last = statuses
         self._silence(statuses)
         if all(status.finished or status.never_starts for status in statuses):
             return

@@ -67,6 +67,18 @@ def test_who_gives_several_ids_gets_a_list(
         assert json.loads(cli(command, "11", "--json").out)["job_id"] == "11"
 
 
+def test_who_waits_in_vain_gets_the_document_as_it_stands(
+    two: list[Run], cli: Cli, fake_slurm: Path
+) -> None:
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING") + squeue_row("12", "COMPLETED"))
+    said = cli("wait", "11", "12", "--timeout", "0.1", "--json")
+    assert said.status == 3
+    assert "1 of 2 runs is not over after 0.1 s" in said.err
+    states = {row["job_id"]: row["state"] for row in json.loads(said.out)["jobs"]}
+    assert states == {"11": "RUNNING", "12": "COMPLETED"}
+    assert cli("wait", "11", "--timeout", "0").out == ""
+
+
 def test_wait_refuses_at_once_an_id_that_means_nothing(
     two: list[Run], cli: Cli, fake_slurm: Path
 ) -> None:
