@@ -157,6 +157,7 @@ def test_the_users_own_file_comes_before_the_sites(tmp_path: Path) -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # no bad node of the user's
     monkeypatch.setenv("HPCKIT_RUNS", str(tmp_path / "runs"))
     return tmp_path
 
