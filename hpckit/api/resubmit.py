@@ -21,7 +21,7 @@ from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.run_record import ResubmitOf, refuse_session
+from hpckit.run_record import ResubmitOf, is_function_call, refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import CodePlan
@@ -100,6 +100,11 @@ def asked_again(
     """
     old = run._folder
     before = _asked(old, alone=alone, failed=failed)
+    if is_function_call(old.record) and {"args", "array"} & changes.keys():
+        raise RequestError(
+            f"Job {old.job_id} calls a Python function with the arguments that it was given. For "
+            "others, call it again: hpckit.call(function, ...) or hpckit.map(function, items)."
+        )
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
