@@ -100,11 +100,7 @@ def asked_again(
     """
     old = run._folder
     before = _asked(old, alone=alone, failed=failed)
-    if is_function_call(old.record) and {"args", "array"} & changes.keys():
-        raise RequestError(
-            f"Job {old.job_id} calls a Python function with the arguments that it was given. For "
-            "others, call it again: hpckit.call(function, ...) or hpckit.map(function, items)."
-        )
+    _refuse_other_arguments(old, changes)
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
@@ -223,6 +219,19 @@ def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
 
         return only_tasks(spec, failed)
     return single_task(spec, run) if alone else spec
+
+
+def _refuse_other_arguments(run: RunFolder, changes: Mapping[str, Any]) -> None:
+    """Refuse other arguments for a function, which has its own in its run's folder.
+
+    Raises:
+        RequestError: there are some.
+    """
+    if is_function_call(run.record) and {"args", "array"} & changes.keys():
+        raise RequestError(
+            f"Job {run.job_id} calls a Python function with the arguments that it was given. For "
+            "others, call it again: hpckit.call(function, ...) or hpckit.map(function, items)."
+        )
 
 
 def _told(rows: "Sequence[Sizing]", *, alone: bool, failed: Sequence[int]) -> list[str]:
