@@ -317,7 +317,8 @@ def newest_runs(
     """Return the user's newest runs, below `root` and in the index; all of them without a limit.
 
     Where there is room left, those of colleagues below `root` are among them. `damaged` is told of
-    those on the way that cannot be read. `arrays_as_one` counts all tasks of an array as one run.
+    those on the way that cannot be read. A run to which links lead by several names is there once,
+    by its name in the index. `arrays_as_one` counts all tasks of an array as one run.
     With `here_only` the index is left out.
     """
     if damaged is not None and not here_only and (trouble := index_trouble()):
@@ -328,12 +329,20 @@ def newest_runs(
     for row in () if here_only else _indexed():
         if index.wants(Path(row.dir)) and (run := _still_there(row, damaged)):
             candidates.append(index.taken(run))
-    runs = {run.dir: run for run in candidates}.values()
+    real: dict[Path, str] = {}
+    runs = {_identity(run.dir, real): run for run in candidates}.values()
     # Anybody's record may say that it is of tomorrow.
     first = sorted(runs, key=lambda run: (run.mine, run.submitted_at), reverse=True)
     most = _Fewest(limit, key)
     kept = [most.taken(run) for run in first if most.wants(run.dir)]
     return sorted(kept, key=lambda run: run.submitted_at, reverse=True)
+
+
+def _identity(folder: Path, real: dict[Path, str]) -> str:
+    """Return a run's folder as it is without links; `real` keeps what is known of those above."""
+    if folder.parent not in real:
+        real[folder.parent] = os.path.realpath(folder.parent)
+    return f"{real[folder.parent]}/{folder.name}"
 
 
 def array_key(folder: Path | str) -> str:

@@ -30,6 +30,7 @@ from hpckit.code.project import Source
 from hpckit.errors import RequestError
 from hpckit.paths import here
 from hpckit.payload import function as in_job
+from hpckit.strategies import STRATEGIES
 from hpckit.submission.model import Submission
 
 _SCRIPT = str(Path(in_job.__file__).resolve())
@@ -138,7 +139,9 @@ def _submitted(
     runs = asked.pop("runs", None)
     target = asked.pop("strategy", "serial")
     asked.setdefault("name", re.sub(r"\W+", "", _name_of(function)) or "function")
-    spec = job_spec(argument(str, target, "strategy"), asked, program=_SCRIPT)
+    if argument(str, target, "strategy") not in STRATEGIES:
+        raise RequestError(f"strategy={target!r} must be one of {', '.join(STRATEGIES)}.")
+    spec = job_spec(target, asked, program=_SCRIPT)
     root = None if runs is None else Path(argument(PATH, runs, "runs"))
     submission = _with_pickle(prepare(spec, root, tell=log, sources=_sources(function)))
     pickled = submission.place.dir / in_job.FOLDER / in_job.PICKLE

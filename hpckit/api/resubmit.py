@@ -21,7 +21,7 @@ from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.run_record import ResubmitOf, refuse_session
+from hpckit.run_record import ResubmitOf, is_function_call, refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import CodePlan
@@ -100,6 +100,7 @@ def asked_again(
     """
     old = run._folder
     before = _asked(old, alone=alone, failed=failed)
+    _refuse_other_arguments(old, changes)
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
@@ -218,6 +219,19 @@ def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
 
         return only_tasks(spec, failed)
     return single_task(spec, run) if alone else spec
+
+
+def _refuse_other_arguments(run: RunFolder, changes: Mapping[str, Any]) -> None:
+    """Refuse other arguments for a function, which has its own in its run's folder.
+
+    Raises:
+        RequestError: there are some.
+    """
+    if is_function_call(run.record) and {"args", "array"} & changes.keys():
+        raise RequestError(
+            f"Job {run.job_id} calls a Python function with the arguments that it was given. For "
+            "others, call it again: hpckit.call(function, ...) or hpckit.map(function, items)."
+        )
 
 
 def _told(rows: "Sequence[Sizing]", *, alone: bool, failed: Sequence[int]) -> list[str]:

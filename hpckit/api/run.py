@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
@@ -329,10 +330,15 @@ class Run:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Run) and self.dir == other.dir
+        return isinstance(other, Run) and self._real == other._real
 
     def __hash__(self) -> int:
-        return hash(self.dir)
+        return hash(self._real)
+
+    @cached_property
+    def _real(self) -> str:
+        """Its folder, whatever links lead to it."""
+        return os.path.realpath(self.dir)
 
     def __fspath__(self) -> str:
         """Its folder: a run may stand where a path may, as in `Path(run) / "checkpoints"`."""

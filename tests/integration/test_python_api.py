@@ -248,6 +248,8 @@ def test_a_task_of_a_map_is_resubmitted_alone(runs: Path) -> None:
     again = jobs.calls[1].resubmit(wait=True)
     assert isinstance(again, hpckit.Call)
     assert again.result() == 20
+    with pytest.raises(RequestError, match="with the arguments that it was given"):
+        again.resubmit(args=["x"])
 
 
 def test_resubmit_starts_from_the_runs_folder_and_changes_none(

@@ -122,6 +122,13 @@ def test_arguments_of_a_program_are_a_list(here: Path, args: object) -> None:
         hpckit.script("ddp", "train.py", args=args)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["dpp", "mpi_vi", ""])
+def test_a_call_has_a_strategy_and_no_workload(here: Path, name: str) -> None:
+    """The error said how to submit a file of hpckit's own."""
+    with pytest.raises(hpckit.RequestError, match=f"strategy='{name}' must be one of serial, dp,"):
+        hpckit.call(double, 1, strategy=name)
+
+
 def test_jobs_to_wait_for_are_no_mapping(here: Path) -> None:
     with pytest.raises(hpckit.RequestError, match=r"after=\{'afterok': 5\} must be a run"):
         spec_values({"after": {"afterok": 5}})

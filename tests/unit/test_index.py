@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpckit
+from hpckit.api.run import Run as Handle
 from hpckit.errors import OutsideError
 from hpckit.file_locks import append_lines, held_to_append
 from hpckit.files import replace_file
@@ -24,6 +25,7 @@ from hpckit.find import (
     read_index,
 )
 from hpckit.index import forget_gone, rebuild
+from hpckit.runs import read_run
 from tests.conftest import Answer, write_files
 from tests.unit.made import make_run
 
@@ -224,3 +226,22 @@ def test_only_lines_that_may_mean_a_word_are_read(here: Path, monkeypatch) -> No
         assert found
         assert all(word in (*run.names, run.whole, run.run_id.rpartition("_")[0]) for run in found)
         assert len(read) == count, word
+
+
+def test_a_run_is_there_once_whatever_links_lead_to_it(here: Path) -> None:
+    """A home's `runs` is often a link to the large disk: each run was listed twice."""
+    (here / "scratch").mkdir()
+    (here / "runs").symlink_to("scratch")
+    made = [
+        make_run(here / "scratch", f"r{at}", job_id=str(at), submitted_at=float(at))
+        for at in range(1, 4)
+    ]
+    linked = [read_run(here / "runs" / run.run_id) for run in made]
+    add_to_index(linked)
+    for root in (here / "scratch", here / "runs", here / "runs" / ".." / "scratch"):
+        found = newest_runs(root, None)
+        assert [run.dir for run in found] == [run.dir for run in reversed(linked)]
+        assert len(newest_runs(root, 2)) == 2
+    assert [Handle(run) for run in made] == [Handle(run) for run in linked]
+    assert len({Handle(run) for run in (*made, *linked)}) == 3
+    assert hpckit.find(here / "scratch" / "r1") in hpckit.runs(runs=here / "runs")
