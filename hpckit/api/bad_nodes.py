@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hpckit.api import log
-from hpckit.arguments import checked
+from hpckit.arguments import checked, several
 from hpckit.collections import search_path
 from hpckit.errors import NotFoundError, OutsideError, RequestError
 from hpckit.node_events import events_at_end
@@ -92,48 +92,56 @@ def bad_nodes(cluster: str | None = None, *, site: str | None = None) -> BadNode
     return BadNodes([*found, *more], name, days, memory.trouble)
 
 
-@checked(host=str, why=str, cluster=str | None)
-def add_bad_node(host: str, why: str, *, cluster: str | None = None) -> None:
-    """Remember a node by hand, as of now.
+@checked(why=str, cluster=str | None)
+def add_bad_node(host: str | Sequence[str], why: str, *, cluster: str | None = None) -> None:
+    """Remember a node by hand, as of now; or several, all or none of them.
 
     Raises:
         RequestError: it is no node's name, or the reason is empty. OutsideError: no Slurm says
             which cluster this is, or the file cannot be written.
     """
-    _refuse_host(host)
+    hosts = _hosts(host)
     if not why.strip():
-        raise RequestError(f"{host}: give a reason, as in --why 'GPU 3 is slow'.")
-    now = time.time()
-    event = NodeEvent(
-        cluster=_cluster(cluster), host=host, what=why.strip(), when=now, words="added by hand"
-    )
-    remember([event], now)
+        raise RequestError(f"{hosts[0]}: give a reason, as in --why 'GPU 3 is slow'.")
+    now, name = time.time(), _cluster(cluster)
+    events = [
+        NodeEvent(cluster=name, host=one, what=why.strip(), when=now, words="added by hand")
+        for one in hosts
+    ]
+    remember(events, now)
 
 
-@checked(host=str, cluster=str | None)
-def forget_bad_node(host: str, *, cluster: str | None = None) -> None:
+@checked(cluster=str | None)
+def forget_bad_node(host: str | Sequence[str], *, cluster: str | None = None) -> None:
     """Let nothing count any more that is remembered of a node; what comes later does.
+
+    Of several nodes, all are forgotten or none.
 
     Raises:
         NotFoundError: nothing is. OutsideError: the file cannot be read or written.
     """
-    _refuse_host(host)
+    hosts = _hosts(host)
     memory, name = read_memory(), cluster or _here()
     if not memory.usable:
         raise OutsideError(f"{memory.trouble}.")
-    rows = {(row.cluster, row.host) for row in memory.events if row.host == host}
+    rows = {(row.cluster, row.host) for row in memory.events if row.host in hosts}
     found = sorted(row for row in rows if name in (None, row[0]))
-    if not found:
+    if unknown := [one for one in hosts if one not in {row[1] for row in found}]:
         where = f" of cluster {name}" if name else ""
         raise NotFoundError(
-            f"Nothing is remembered of node {host!r}{where}. See `hpckit bad-nodes`."
+            f"Nothing is remembered of node {unknown[0]!r}{where}. See `hpckit bad-nodes`."
         )
     forget(found, time.time())
 
 
-def _refuse_host(host: str) -> None:
-    if not is_host(host):
-        raise RequestError(f"{host!r} is not the name of one node, as sinfo -N shows it.")
+def _hosts(given: str | Sequence[str]) -> tuple[str, ...]:
+    hosts = several(given, "host")
+    for host in hosts:
+        if not is_host(host):
+            raise RequestError(f"{host!r} is not the name of one node, as sinfo -N shows it.")
+    if not hosts:
+        raise RequestError("host is empty: give the name of a node.")
+    return hosts
 
 
 def _cluster(name: str | None) -> str:

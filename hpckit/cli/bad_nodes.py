@@ -22,7 +22,8 @@ def add_to(app: typer.Typer) -> None:
 
 def bad_nodes(
     add: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Remember a node by hand; needs --why.")
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Remember a node by hand; needs --why; repeatable."),
     ] = None,
     why: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for --add.")] = None,
     forget: Annotated[
@@ -40,12 +41,12 @@ def bad_nodes(
 
     `submit --exclude-bad` leaves these nodes out.
     """
-    if (add is None) != (why is None):
+    if bool(add) != (why is not None):
         raise RequestError("--add HOST and --why TEXT go together.")
-    if add is not None and why is not None:
+    if add and why is not None:
         add_bad_node(add, why, cluster=cluster)
-    for host in forget or ():
-        forget_bad_node(host, cluster=cluster)
+    if forget:
+        forget_bad_node(forget, cluster=cluster)
     found = known_nodes(cluster, site=site)
     if found.trouble:
         say_note(found.trouble)

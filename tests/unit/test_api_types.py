@@ -59,7 +59,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "function": (None, 5, "x", THING),
     "gpus": (True, [1], THING, NAN, -1, 2.5, "x"),
     "hide_names": FLAG,
-    "host": (*TEXT, "a b"),
+    "host": (None, *TEXTS, [], "a b"),
     "idle": SPAN,
     "in_turn": FLAG[1:],
     "interval": (None, *NUMBER),

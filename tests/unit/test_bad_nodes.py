@@ -494,6 +494,16 @@ def test_nodes_are_added_listed_and_forgotten_by_hand(here: Path, box: Path, cli
     assert hpckit.bad_nodes("other") == []
 
 
+def test_several_nodes_are_added_and_forgotten_together(here: Path, box: Path, cli: Cli) -> None:
+    assert cli("bad-nodes", "--add", "c1", "--add", "c2", "--why", "slow").status == 0
+    assert sorted(row.host for row in hpckit.bad_nodes()) == ["c1", "c2"]
+    assert "of node 'c7'" in cli("bad-nodes", "--forget", "c1", "--forget", "c7").err
+    assert "'c[7-8]' is not" in cli("bad-nodes", "--add", "c3", "--add", "c[7-8]", "--why", "x").err
+    assert sorted(row.host for row in hpckit.bad_nodes()) == ["c1", "c2"]
+    assert cli("bad-nodes", "--forget", "c1", "--forget", "c2").status == 0
+    assert hpckit.bad_nodes() == []
+
+
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [
