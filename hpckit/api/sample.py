@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shlex
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,8 @@ def sample(
         interval: seconds between samples; 0 = none.
         folder: where samples go (else the run's own, or ./hpckit-samples/JOBID).
         tell: hears, before the command starts, why there are no samples, or after its end why the
-            last ones are missing; the command runs either way.
+            last ones are missing; the command runs either way. Outside Slurm it hears at the end
+            which command shows the samples.
 
     Returns:
         The command's exit status as a shell's; 128 + signal for one that a signal ended.
@@ -74,8 +76,10 @@ def _sampled(given: Path | None, interval: float, tell: Callable[[str], None]) -
     """Keep a sampler beside a block; say once if samples cannot be written, which fails nothing."""
     folder = given or _default_folder()
     usable, why = _look(folder, given=given is not None)
+    outside = _outside_id(os.environ)
+    ids = {"job_id": outside} if outside else {}
     # Also where nothing can be written now: it tries again, and the user may free the disk.
-    sampler = start_sampler(folder, interval, {}) if usable else None
+    sampler = start_sampler(folder, interval, ids) if usable else None
     if sampler is None:
         why = why or "the sampler could not be started"
     try:
@@ -84,8 +88,12 @@ def _sampled(given: Path | None, interval: float, tell: Callable[[str], None]) -
         yield
     finally:
         failure = end_sampler(sampler) if sampler else ""
-        if sampler and not why and (lacks := _lacks(sampler, folder, failure)):
+        lacks = _lacks(sampler, folder, failure) if sampler and not why else ""
+        if lacks:
             tell(in_line(lacks))
+    if outside and not (why or lacks):
+        shown = f" --samples {shlex.quote(str(folder.absolute()))}" if given else ""
+        tell(in_line(f"show what it used: hpckit stats {outside}{shown}"))
 
 
 def _lacks(sampler: "Popen[bytes]", folder: Path, failure: str) -> str:
@@ -177,4 +185,10 @@ def _default_folder() -> Path:
     run = os.environ.get("HPCKIT_RUN_DIR")
     if run:
         return Path(run) / "samples"
-    return Path("hpckit-samples") / os.environ.get("SLURM_JOB_ID", f"local-{os.getpid()}")
+    return Path("hpckit-samples") / (_outside_id(os.environ) or os.environ["SLURM_JOB_ID"])
+
+
+def _outside_id(environ: Mapping[str, str]) -> str | None:
+    """Return what a command is called that runs neither in a run nor in a job of Slurm's."""
+    inside = environ.get("HPCKIT_RUN_DIR") or environ.get("SLURM_JOB_ID")
+    return None if inside else f"local-{os.getpid()}"

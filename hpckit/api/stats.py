@@ -15,12 +15,12 @@ from hpckit.paths import typed_path
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
 from hpckit.report.node_faults import counted_events
+from hpckit.report.samples_alone import check_folder
 from hpckit.report.targets import find_targets
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for
 from hpckit.stats.document import json_schema
-from hpckit.stats.samples.records import samples_files
 
 
 @checked(job=JOB, runs=maybe(PATH), samples=maybe(PATH))
@@ -35,11 +35,13 @@ def stats(
     Args:
         job: a run, Slurm's id (`123`, `123_4`, a step `123.0`), a run's id or folder, or `latest`.
         runs: the folder of runs; `latest` is then the newest in it.
-        samples: a folder of samples to use instead of the job's.
+        samples: a folder of samples to use instead of the job's. They are enough where Slurm does
+            not know the job, or does not answer.
 
     Raises:
-        NotFoundError: there is no such job. RequestError: it is an array of several tasks.
-        OutsideError: Slurm does not answer.
+        NotFoundError: there is no such job. RequestError: it is an array of several tasks, or
+            there are no samples of it in `samples`. OutsideError: Slurm does not answer, and there
+            are no samples.
     """
     word = job_word(job)
     root, own = (None if path is None else typed_path(path) for path in (runs, samples))
@@ -79,10 +81,8 @@ def stats_asked(
     Raises:
         RequestError: the folder of samples has none.
     """
-    if samples is not None and not samples_files(samples):
-        raise RequestError(
-            f"--samples {samples}: this folder has no samples files. See docs/sampler.md."
-        )
+    if samples is not None:
+        check_folder(samples)
     with patience():
         root = settled_folder(runs, words, tell)
         return _called(words, root, samples, files, here_only=runs is not None)
@@ -122,7 +122,7 @@ def _called(
 ) -> tuple[StatsList, list[HpckitError]]:
     forget_rules()  # a notebook may live longer than a rule stays as it was
     with patience():
-        targets, missing = find_targets(words, root, here_only=here_only)
+        targets, missing = find_targets(words, root, samples, here_only=here_only)
         live = live_steps(targets)
     found = StatsList()
     points = _points_of(files, len(targets)) if files else ()

@@ -16,6 +16,7 @@ from hpckit.report.job_samples import Matched, cut_to_attempts, match, read_fold
 from hpckit.report.known_job import KnownJob, of_step
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
+from hpckit.report.samples_alone import open_notes, open_spans
 from hpckit.report.source_notes import (
     lost_notes,
     missing_notes,
@@ -33,7 +34,7 @@ from hpckit.stats.samples.collecting import uncollected
 from hpckit.stats.samples.columns import Columns, SampleFile
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.figures import Attempt, JobUse
+from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
 
@@ -139,8 +140,17 @@ def _matched(
     attempts = spans(known, now)
     read = cut_at_changes(read, attempts, notes, drawn=drawn)
     found = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
+    if known.sampled:
+        return _sampled(found, notes)
     files = cut_to_attempts(found.files, found.spans, notes, drawn=drawn)
     return replace(found, files=files, notes=(*notes, *found.notes))
+
+
+def _sampled(found: Matched, notes: Sequence[SourceNote]) -> Matched:
+    """Return the samples of a job of which nothing else is known: its attempts are theirs."""
+    held = open_spans(found.files)
+    more = open_notes(found.files, held)
+    return replace(found, spans=held, notes=(*notes, *found.notes, *more))
 
 
 def _curves(

@@ -10,7 +10,7 @@ from hpckit.runs import Run
 from hpckit.slurm.states import JobState, is_finished, is_running
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import total
-from hpckit.stats.summary.figures import RUN, SACCT, JobUse, Requested
+from hpckit.stats.summary.figures import RUN, SACCT, SAMPLES, JobUse, Requested
 
 
 def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
@@ -22,7 +22,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
     hosts = attempts[-1].hosts if attempts else ()
     hosts = hosts or (known.status.nodes if known.status else ())
     requested = _requested(known)
-    source = str(record.source) if record else RUN
+    source = str(record.source) if record else SAMPLES if known.sampled else RUN
     return JobUse(
         job_id=job_id,
         raw_id=record.raw_id if record else None,
@@ -30,7 +30,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         run_dir=str(run.dir) if run else None,
         # sacct writes a quotation mark in a name as a backtick.
         name=written.get("name") or next((row.name for row in said if row and row.name), None),
-        user=(record and record.user) or written.get("user"),
+        user=(record and record.user) or written.get("user") or _samples_user(known),
         account=(record and record.account) or _plan(run, "account"),
         partition=(record and record.partition) or _plan(run, "partition"),
         qos=(record and record.qos) or _plan(run, "qos"),
@@ -57,6 +57,10 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
     )
 
 
+def _samples_user(known: KnownJob) -> str | None:
+    return known.sampled.user if known.sampled else None
+
+
 def _submitted(known: KnownJob) -> float | None:
     """Return when a job was submitted; to Slurm a requeue is a submission, too."""
     first = known.attempts[0].record if known.attempts else known.record
@@ -71,7 +75,8 @@ def _began(known: KnownJob, attempts: Sequence[Span]) -> float | None:
     starts = [row.start_time for row in lost_rows(known, attempts)]
     known_starts = [*(span.start for span in attempts), *(start for start in starts if start)]
     by_ranks = min((start for _, start, _ in known.ranks), default=None)
-    return None if None in starts else min(known_starts, default=by_ranks)
+    otherwise = known.sampled.start if known.sampled else by_ranks
+    return None if None in starts else min(known_starts, default=otherwise)
 
 
 def _elapsed(known: KnownJob, attempts: Sequence[Span]) -> float | None:

@@ -5,7 +5,7 @@ counts anew: after a requeue a file says `r1` beside the only row there is, and 
 an attempt of its own, or for another.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,10 +62,16 @@ def match(
 
 def _is_of_another(file: Columns, job_ids: Collection[str]) -> bool:
     """Say whether a file names its job, and not as any of these."""
-    ids = file.header.ids
-    task = f"{ids.get('array_job_id')}_{ids.get('array_task_id')}"
-    said = {ids.get(name) for name in ("job_id", "het_job_id", "run_id")} - {None}
-    return bool(said and job_ids) and not {task, *said} & {*job_ids}
+    names = names_of(file.header.ids)
+    return bool(names and job_ids) and not names & {*job_ids}
+
+
+def names_of(ids: Mapping[str, str]) -> set[str]:
+    """Return what a file calls its job; nothing if it names none."""
+    said = {ids[name] for name in ("job_id", "het_job_id", "run_id") if name in ids}
+    if said and "array_job_id" in ids:
+        said.add(f"{ids['array_job_id']}_{ids.get('array_task_id')}")
+    return said
 
 
 def _of_others(files: Sequence[Columns]) -> Iterator[SourceNote]:
@@ -186,6 +192,8 @@ def samples_folders(known: KnownJob, samples: Path | None) -> list[Path]:
         return [samples]
     if known.run:
         return [known.run.dir / "samples"]
+    if known.sampled:
+        return [known.sampled.folder]
     last = known.last
     names = [name for name in (last.raw_id, last.job_id) if name] if last else []
     work_dir = known.attempts[-1].work_dir if known.attempts else None

@@ -1,6 +1,7 @@
 """All that is known of a job but its samples: of run, ranks, queue and accounting. Pure."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from hpckit.frozen import frozen
 from hpckit.runs import Run
@@ -14,6 +15,20 @@ Row = tuple[JobRecord, JobUsage | None, bool]
 
 
 @frozen(kw_only=True)
+class SampledJob:
+    """A job of which only samples are known.
+
+    Attributes:
+        start: when its first sampler began.
+        user: who owns all of the files.
+    """
+
+    folder: Path
+    start: float
+    user: str | None = None
+
+
+@frozen(kw_only=True)
 class KnownJob:
     """All that is known of a job but its samples; at least one of them is there.
 
@@ -23,6 +38,7 @@ class KnownJob:
         ranks: (restart, start, end or None) of each attempt, by the rank files.
         out_of_memory: whether the newest attempt of a run ended because memory was full, by all
             that its folder says; None: there is no run, or it is not over.
+        sampled: only samples are known of it; then nothing else is there.
     """
 
     run: Run | None = None
@@ -31,6 +47,7 @@ class KnownJob:
     record: JobRecord | None = None
     ranks: tuple[tuple[int, float, float | None], ...] = ()
     out_of_memory: bool | None = None
+    sampled: SampledJob | None = None
 
     @property
     def last(self) -> JobRecord | None:

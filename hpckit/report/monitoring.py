@@ -70,7 +70,7 @@ class Monitoring:
 def _names(target: Target) -> tuple[str, ...]:
     """Return what exporters may call a job: its own number first, as jobs of an array have one."""
     known = target.known
-    if known.run and not known.run.scheduler.accounting:
+    if known.sampled or (known.run and not known.run.scheduler.accounting):
         return ()
     last = known.last
     names = (last.raw_id, last.job_id) if last else (target.job_id,)

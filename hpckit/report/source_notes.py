@@ -92,6 +92,8 @@ def missing_notes(
 
 def _why_none(known: KnownJob, *, started: bool) -> tuple[str, str]:
     """Return the code and the text of the note on a job without samples."""
+    if known.sampled:
+        return "no_samples", "The files of this job's samples have no samples yet."
     if not started and known.state is JobState.UNKNOWN:
         return "not_known", (
             "hpckit does not know what became of this job, or whether it had a node, so there "

@@ -11,13 +11,16 @@ from hpckit.errors import (
     HpckitError,
     NotFoundError,
     OutsideError,
+    RequestError,
 )
 from hpckit.find import find_runs, no_such_run
 from hpckit.frozen import frozen
 from hpckit.report.known_job import KnownJob
+from hpckit.report.samples_alone import find_sampled, why_alone
 from hpckit.report.source_notes import end_notes
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
+from hpckit.shell import which
 from hpckit.slurm.jobs import is_asked, squeue
 from hpckit.slurm.states import JobRecord, JobState
 from hpckit.slurm.usage import job_usage
@@ -53,12 +56,14 @@ class _Word:
 
 
 def find_targets(
-    words: Sequence[str], root: Path, *, here_only: bool = False
+    words: Sequence[str], root: Path, samples: Path | None = None, *, here_only: bool = False
 ) -> tuple[list[Target], list[HpckitError]]:
     """Return the jobs that words mean, each once, and what is wrong with words that mean none.
 
     Slurm is asked once for all of them: squeue and sacct for states, sacct for what was used.
-    `here_only`: `latest` is the newest below `root`.
+    A job that has no run and that Slurm does not tell of is what its samples say, if there are any:
+    in the folder `samples`, else where `hpckit sample` writes. `here_only`: `latest` is the newest
+    below `root`.
     """
     read = [_read(word, root, here_only=here_only) for word in words]
     runs = list({run.dir: run for word in read for run in word.runs}.values())
@@ -66,12 +71,18 @@ def find_targets(
     ids = [job for run in runs if run.scheduler.accounting for job in run.jobs]
     ids += [word.job_id for word in read if _is_foreign(word)]
     usage, trouble = _usage(list(dict.fromkeys(ids)))
-    queued = _squeue([word.job_id for word in read if _is_foreign(word)])
+    queued, silent = _squeue([word.job_id for word in read if _is_foreign(word)])
     targets: list[Target] = []
     missing: list[HpckitError] = []
     for word in read:
         mine = [_of_run(found[run.dir], usage, word.step, trouble) for run in word.runs]
-        meant = mine or _foreign(word, usage, queued, trouble)
+        meant = mine or _foreign(word, usage, None if silent else queued, trouble)
+        if not meant and not word.damaged:
+            try:
+                meant = _by_samples(word, samples, trouble, silent)
+            except (NotFoundError, RequestError) as error:
+                missing.append(error)
+                continue
         there = [target for target in meant if _has_step(target)]
         targets += there
         missing += word.damaged
@@ -214,12 +225,41 @@ def _newer(attempts: tuple[JobUsage, ...], queued: JobRecord | None) -> KnownJob
     return KnownJob(attempts=(*earlier, last), record=queued)
 
 
-def _squeue(job_ids: list[str]) -> dict[str, JobRecord] | None:
-    """Ask the controller, whose word on running jobs is newer; None: it does not answer."""
+def _by_samples(
+    word: _Word, samples: Path | None, trouble: str | None, silent: str | None
+) -> list[Target]:
+    """Return jobs of which only samples are known.
+
+    Raises:
+        RequestError, NotFoundError: samples are there, but not of this job or step.
+    """
+    found = find_sampled(word.job_id, word.step, samples)
+    if not found:
+        return []
+    note = why_alone(word.job_id, asked=_is_foreign(word), silence=_silence(trouble, silent))
+    return [
+        Target(job_id=job_id, known=KnownJob(sampled=job), step=word.step, notes=(note,))
+        for job_id, job in found.items()
+    ]
+
+
+def _silence(trouble: str | None, silent: str | None) -> str | None:
+    """Say which side of Slurm did not answer, and why; None: both did."""
+    if trouble and not (which("sacct") or which("squeue")):
+        return "this machine has no Slurm"
+    if trouble:
+        return f"accounting does not answer: {trouble}"
+    if silent:
+        return f"accounting does not have this job, and the queue does not answer: {silent}"
+    return None
+
+
+def _squeue(job_ids: list[str]) -> tuple[dict[str, JobRecord], str | None]:
+    """Ask the controller, whose word on running jobs is newer; say why it is of no help."""
     try:
-        return squeue(job_ids)
-    except CommandError:
-        return None
+        return squeue(job_ids), None
+    except CommandError as error:
+        return {}, str(error)
 
 
 def _trouble(text: str | None) -> tuple[SourceNote, ...]:

@@ -72,7 +72,7 @@ def figures(job: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def account(here: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function from accounting's rows to the jobs that `hpckit stats` finds in them."""
-    monkeypatch.setattr(targets, "_squeue", lambda _: {})
+    monkeypatch.setattr(targets, "squeue", lambda _: {})
     monkeypatch.setattr(usage.cluster, "told_config", lambda: {"JobAcctGatherFrequency": "30"})
 
     def call(rows: Sequence[Row], word: str = "7") -> list[dict[str, Any]]:
