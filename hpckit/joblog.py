@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.states import JobState
-from hpckit.text import number_ranges
+from hpckit.units import number_ranges
 
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
 # srun was told from outside to end the step: by scancel, or by PMIx, which misses a rank.

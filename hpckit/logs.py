@@ -12,7 +12,7 @@ from hpckit.errors import NotFoundError
 from hpckit.files import DamagedFileError, chunks, open_regular, reason
 from hpckit.run_files import JOB_LOG
 from hpckit.runs import Run
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 
 _CHUNK = 1 << 16
 _PAUSE_S = 0.3

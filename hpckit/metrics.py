@@ -16,7 +16,7 @@ from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.frozen import frozen
 from hpckit.logged_times import Lifetime, OddTimes, lifetime, without_odd_times
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 from hpckit.values import Count, Moment, check
 
 METRICS = "metrics.jsonl"

@@ -15,7 +15,7 @@ from typing import Annotated
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
 from hpckit.run_files import FOLDER_MODE, write_json
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild
 
 # A file has the end of one traceback per attempt. Together they must not burden a login node.

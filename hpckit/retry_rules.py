@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from hpckit.frozen import frozen
-from hpckit.text import is_ascii_number, parse_minutes
+from hpckit.units import is_ascii_number, parse_minutes
 
 OOM, TIMEOUT, FAIL = "oom", "timeout", "fail"
 KINDS = {

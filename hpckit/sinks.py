@@ -16,7 +16,7 @@ from hpckit.errors import ConfigError
 from hpckit.files import reason
 from hpckit.frozen import frozen
 from hpckit.paths import CONFIG, config_folder, is_there, refuse_foreign
-from hpckit.text import parse_seconds
+from hpckit.units import parse_seconds
 
 CONFIG_FILE = "config.yaml"
 START, RESTART, ERROR, FAILURE, END, IDLE = (

@@ -28,7 +28,7 @@ from hpckit.option_words import (
     split_array,
     split_setting,
 )
-from hpckit.text import format_minutes, parse_minutes
+from hpckit.units import format_minutes, parse_minutes
 from hpckit.values import rebuild
 
 # Without commas: `--gpus a100:1,shard:8:1` would ask Slurm for two things.

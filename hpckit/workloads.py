@@ -13,7 +13,7 @@ from hpckit.frozen import frozen
 from hpckit.option_words import merge_sbatch, split_setting
 from hpckit.paths import is_file, typed_path
 from hpckit.strategies import STRATEGIES
-from hpckit.text import is_ascii_number
+from hpckit.units import is_ascii_number
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 TYPES = ("int", "float", "str", "bool", "path")

@@ -14,7 +14,7 @@ from hpckit.find import array_key, newest_runs
 from hpckit.frozen import frozen
 from hpckit.runs import DamagedRun
 from hpckit.slurm.states import JobState, parse_state
-from hpckit.text import parse_past
+from hpckit.units import parse_past
 
 if TYPE_CHECKING:
     from datetime import date, timedelta

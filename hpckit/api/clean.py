@@ -23,7 +23,7 @@ from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard
 from hpckit.submission.leftovers import Leftover, cached, left_behind, unneeded_code
 from hpckit.submission.needed_code import drop_unneeded
-from hpckit.text import parse_bytes, parse_past
+from hpckit.units import parse_bytes, parse_past
 
 if TYPE_CHECKING:
     from datetime import date, timedelta

@@ -26,7 +26,7 @@ from hpckit.runs import runs_root
 from hpckit.sites import find_site
 from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.spec import JobSpec
-from hpckit.text import parse_minutes
+from hpckit.units import parse_minutes
 from hpckit.values import Seconds, Within
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from hpckit.paths import whole_path
 from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import counts_gpus, keeps_accounting, told_config
-from hpckit.text import counted, parse_past
+from hpckit.text import counted
+from hpckit.units import parse_past
 from hpckit.values import Size
 
 if TYPE_CHECKING:

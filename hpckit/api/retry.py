@@ -29,7 +29,7 @@ from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 
 
 def retry(

@@ -18,7 +18,8 @@ from hpckit.arguments import FUNCTION, checked, maybe, own_number
 from hpckit.errors import RequestError
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
-from hpckit.text import format_seconds, in_line, simulated
+from hpckit.text import in_line, simulated
+from hpckit.units import format_seconds
 from hpckit.values import Seconds
 
 # How old an answer may be, and about how many runs one question may be.

@@ -10,7 +10,7 @@ from hpckit.api.bad_nodes import bad_nodes as known_nodes
 from hpckit.cli.arguments import JsonOption
 from hpckit.cli.output import note, print_json, say, say_note, table
 from hpckit.errors import RequestError
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 
 _HEADS = ("NODE", "CLUSTER", "JOB", "AGO", "UNTIL", "WHAT")
 

@@ -11,7 +11,8 @@ from hpckit.api.clean import clean as plan_cleaning
 from hpckit.cli.arguments import JsonOption, RunsOption, raise_last, say_damaged
 from hpckit.cli.output import note, print_json, say, say_note, table
 from hpckit.errors import RequestError
-from hpckit.text import counted, format_bytes
+from hpckit.text import counted
+from hpckit.units import format_bytes
 
 _HEADS = ("JOBID", "NAME", "STATE", "CHANGED", "SIZE", "FOLDER")
 

@@ -8,7 +8,8 @@ import typer
 from hpckit.api.lookup import believed
 from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, settled_root
 from hpckit.cli.output import note, print_json, say
-from hpckit.text import counted, format_bytes
+from hpckit.text import counted
+from hpckit.units import format_bytes
 
 
 def add_to(app: typer.Typer) -> None:

@@ -12,7 +12,8 @@ from hpckit.cli.arguments import JsonOption, RunsOption, TasksOption, say_damage
 from hpckit.cli.output import note, print_json, show_table
 from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain
 from hpckit.errors import RequestError
-from hpckit.text import counted, format_seconds, settings_text, simulated, state_colour
+from hpckit.text import counted, settings_text, simulated, state_colour
+from hpckit.units import format_seconds
 
 # So many runs where nothing else says which.
 _NEWEST = 20

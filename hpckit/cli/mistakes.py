@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hpckit.cli.front import front_page
 from hpckit.errors import RequestError
-from hpckit.text import is_ascii_number
+from hpckit.units import is_ascii_number
 
 _TYPED = "hpckit.typed"
 # What other programs call what hpckit has under another name.

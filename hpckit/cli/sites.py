@@ -17,7 +17,8 @@ from hpckit.api.sites import (
 from hpckit.cli.arguments import JsonOption
 from hpckit.cli.init import TimeoutOption, say_unknown
 from hpckit.cli.output import print_json, say, say_note, table
-from hpckit.text import format_minutes, plain
+from hpckit.text import plain
+from hpckit.units import format_minutes
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
 

@@ -26,7 +26,8 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import by, note, print_json, say, say_note, show_text
 from hpckit.stand_ins import stand_ins
-from hpckit.text import counted, format_minutes, in_line, simulated
+from hpckit.text import counted, in_line, simulated
+from hpckit.units import format_minutes
 
 # What Jinja imports to make code of templates, and to keep it in a way of its own: hpckit has
 # `kept`, and most often nothing is made.

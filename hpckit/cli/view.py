@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
-from hpckit.text import counted, format_seconds, in_line, settings_text, simulated
+from hpckit.text import counted, in_line, settings_text, simulated
+from hpckit.units import format_seconds
 
 if TYPE_CHECKING:
     from hpckit import RunStatus  # `hpckit logs` needs no status

@@ -11,7 +11,8 @@ from hpckit.arguments import Kind, checked
 from hpckit.detect.answers import Detected, Surroundings, version_text
 from hpckit.detect.site_file import marked
 from hpckit.slurm.cluster import Partition
-from hpckit.text import format_minutes, in_line
+from hpckit.text import in_line
+from hpckit.units import format_minutes
 
 _HEAD = """\
 # `hpckit init` found these facts about this cluster. The source of each value is in the comment

@@ -9,7 +9,8 @@ from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site
 from hpckit.slurm.cluster import Partition
 from hpckit.submission.model import Submission, preflight
-from hpckit.text import counted, format_minutes, plural
+from hpckit.text import counted, plural
+from hpckit.units import format_minutes
 
 _INIT = "or run hpckit init again, if you have not edited the file"
 

@@ -24,7 +24,7 @@ from hpckit.slurm.rows import (
 )
 from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.usage_rows import cut_rows
-from hpckit.text import parse_duration_s, parse_moment
+from hpckit.units import parse_duration_s, parse_moment
 
 # sacct's own words of a name that getpwnam(3) does not know.
 _NOBODY = r"Invalid user id: (\S+)"

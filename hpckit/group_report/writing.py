@@ -15,7 +15,8 @@ from hpckit.report.terminal import energy, mass
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
 from hpckit.stats.summary.coverage import enough_of
-from hpckit.text import counted, csv_cell, format_period, format_seconds, in_line
+from hpckit.text import counted, csv_cell, in_line
+from hpckit.units import format_period, format_seconds
 
 SCHEMA = 1
 # Lays out a table of heads and rows.

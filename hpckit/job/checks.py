@@ -11,7 +11,8 @@ from hpckit.job import Job
 from hpckit.sites import PartitionLimits
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES
-from hpckit.text import counted, format_minutes, plural
+from hpckit.text import counted, plural
+from hpckit.units import format_minutes
 
 CHECKS = (
     "program", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",

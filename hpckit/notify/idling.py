@@ -12,7 +12,7 @@ from hpckit.sinks import ALL
 from hpckit.stats.samples.packing import SampleBlock
 from hpckit.stats.samples.records import SamplesPath, samples_files
 from hpckit.stats.samples.tail import Follower
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 
 _CHUNK_BYTES = 1 << 20
 # Samples further apart than this, or than so many of their intervals, leave a gap.

@@ -43,7 +43,7 @@ from hpckit.sinks import (
     Notify,
     find_notify,
 )
-from hpckit.text import parse_moment
+from hpckit.units import parse_moment
 
 _POLL_S = 1.0
 # A look into the samples reads some kilobytes.

@@ -12,8 +12,8 @@ from hpckit.payload.children import REQUEUE_STATUS
 from hpckit.payload.task import GOES_ON
 from hpckit.ranks import RankRecord, own_failures, read_all_attempts
 from hpckit.stop_marks import look_every
-from hpckit.text import format_minutes
 from hpckit.tracebacks import START, error_line, last_error
+from hpckit.units import format_minutes
 
 # What is looked through at once; of a log that grows faster the rest is passed over.
 _CHUNK_BYTES = 256 * 1024

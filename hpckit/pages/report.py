@@ -9,7 +9,8 @@ from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
 from hpckit.report.terminal import energy, hours, mass, percent
-from hpckit.text import counted, format_period
+from hpckit.text import counted
+from hpckit.units import format_period
 
 Document = Mapping[str, Any]
 UTILIZATIONS = ("0–10 %", "10–25 %", "25–50 %", "50–75 %", "75–100 %")

@@ -19,7 +19,7 @@ from hpckit.stats.js1 import Js1, covers_attempt, decode, elapsed_of, from_recor
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.coverage import enough, percent_of, total
 from hpckit.stats.summary.figures import SACCT, SSTAT, SourceNote
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 
 _MEMORY = ("memory_peak_bytes", "memory_efficiency_percent")
 _GPU_PEAKS = ("gpu_utilization_peak_percent", "gpu_memory_peak_bytes")

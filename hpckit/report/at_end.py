@@ -34,7 +34,7 @@ from hpckit.stats.summary.figures import JobUse, SourceNote
 from hpckit.stop_marks import NO_CHECKPOINT, PREEMPTED, REQUEUED, marks, marks_of, stopped_early
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import all_ended
-from hpckit.text import parse_moment
+from hpckit.units import parse_moment
 
 if TYPE_CHECKING:
     from hpckit.ledger import Entry

@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from hpckit.frozen import frozen
-from hpckit.text import (
-    BLOCKS,
-    COLOURS,
-    columns_of,
-    format_seconds,
-    in_line,
-    shows_blocks,
-    shows_colours,
-)
+from hpckit.text import BLOCKS, COLOURS, columns_of, in_line, shows_blocks, shows_colours
+from hpckit.units import format_seconds
 
 # The columns of a page. In fewer, figures would part from their heads.
 WIDEST, _NARROWEST = 80, 60

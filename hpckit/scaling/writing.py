@@ -8,7 +8,8 @@ from hpckit.scaling.intervals import Estimate
 from hpckit.scaling.laws import AMDAHL, Law
 from hpckit.scaling.study import Outcome, Scaling, SizeFigures
 from hpckit.scaling.timing import PARTS, Source
-from hpckit.text import counted, format_seconds, in_line
+from hpckit.text import counted, in_line
+from hpckit.units import format_seconds
 
 _WIDTH = 96
 PART_NAMES = {name: name.removesuffix("_s") for name in PARTS}

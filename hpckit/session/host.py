@@ -21,7 +21,7 @@ from hpckit.session.activity import Activity
 from hpckit.session.folder import END, make_session_folder, remove_private, write_private
 from hpckit.session.idle import IdleJudge, Stage, now_s, warning
 from hpckit.session.served import Served, say
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 
 # Kind -> the module and class that serve it, made of the run's folder and the command.
 SERVED = {

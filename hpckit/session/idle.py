@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
-from hpckit.text import format_seconds, parse_seconds
+from hpckit.units import format_seconds, parse_seconds
 
 # A warning comes so long before the end, or a quarter of the limit, if that is less.
 _NOTICE_S = 300.0

@@ -7,7 +7,7 @@ from typing import Any
 from hpckit.files import DamagedFileError
 from hpckit.run_record import session_kind
 from hpckit.session.folder import END, read_private
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 
 
 def session_notes(

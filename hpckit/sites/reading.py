@@ -17,7 +17,7 @@ from hpckit.environments import (
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites.site import LINK_NAMES, AdviceOverride, Costs, PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec, Option, option_values
-from hpckit.text import parse_minutes
+from hpckit.units import parse_minutes
 
 if TYPE_CHECKING:
     from hpckit.node_rules import NodeRules

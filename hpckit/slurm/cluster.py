@@ -8,7 +8,7 @@ from hpckit.errors import CommandError
 from hpckit.frozen import frozen
 from hpckit.slurm.client import ask
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.text import parse_limit_min, whole_number
+from hpckit.units import parse_limit_min, whole_number
 
 _SINFO_COLUMNS = "%R|%a|%T|%c|%m|%G|%N"
 SINFO = ("sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}")

@@ -8,7 +8,7 @@ from hpckit.errors import CommandError, SubmissionError
 from hpckit.frozen import frozen
 from hpckit.slurm.client import UNKNOWN_JOB, ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.text import parse_moment
+from hpckit.units import parse_moment
 
 _ANSWER = r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"
 # 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`; 26.05 says `a using`.

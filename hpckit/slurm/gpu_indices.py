@@ -9,7 +9,7 @@ import re
 from hpckit.errors import CommandError
 from hpckit.slurm.client import ask, checked_id, patience
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.text import number_ranges
+from hpckit.units import number_ranges
 
 # A job's name, which comes before, may hold lines like these: then none is believed.
 _PART = re.compile(r"^   JOB_GRES=.*\n((?:     Nodes=.*\n)+)", re.MULTILINE)

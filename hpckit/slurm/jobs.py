@@ -31,7 +31,7 @@ from hpckit.slurm.states import (
     parse_state,
     text_or_none,
 )
-from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
+from hpckit.units import parse_duration_s, parse_limit_min, parse_moment
 
 _REQUEUE_S = 2
 _PAIR = r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)"

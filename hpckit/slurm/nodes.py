@@ -11,7 +11,7 @@ from hpckit.frozen import frozen
 from hpckit.slurm.client import ask
 from hpckit.slurm.cluster import STATE_MARKS, Gres, pairs, parse_gres
 from hpckit.slurm.rows import parse_count, parse_tres
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 
 SHOW_NODES = ("scontrol", "--details", "--oneliner", "show", "node")
 # Slurm starts nothing on a node in one of these states, or with one of these flags.

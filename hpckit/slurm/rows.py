@@ -21,7 +21,7 @@ from hpckit.slurm.states import (
     parse_state,
     text_or_none,
 )
-from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
+from hpckit.units import parse_duration_s, parse_limit_min, parse_moment
 
 # No amount has more than 20 digits; Python refuses to read thousands of them.
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)([KMGTPE]?)(?:i?B)?", re.ASCII)

@@ -19,7 +19,7 @@ from hpckit.slurm.rows import (
     sacct_record,
 )
 from hpckit.slurm.states import JobRecord, each_task, text_or_none
-from hpckit.text import parse_moment
+from hpckit.units import parse_moment
 
 _RECORD = SACCT_FORMAT.split(",")
 # Numbers and words of Slurm's first. Then free text, which may hold newlines: AdminComment before

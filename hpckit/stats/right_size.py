@@ -12,7 +12,7 @@ from hpckit.slurm.resized import by_attempt
 from hpckit.stats.samples.records import SHARED
 from hpckit.stats.summary.coverage import enough, enough_of_each
 from hpckit.stats.summary.figures import SAMPLES, GpuUse, JobUse
-from hpckit.text import format_minutes
+from hpckit.units import format_minutes
 
 # What is added to the highest use of all runs, and to a mean, which hides bursts.
 MARGIN, MARGIN_OF_MEAN = 1.2, 1.5

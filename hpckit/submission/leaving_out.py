@@ -18,7 +18,8 @@ from hpckit.slurm.client import sbatch_answers
 from hpckit.slurm.cluster import Partition, cluster_name, meant, partitions
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.spec import JobSpec
-from hpckit.text import format_seconds, in_line, listed
+from hpckit.text import in_line, listed
+from hpckit.units import format_seconds
 
 CHECK = "bad-nodes"
 _NAMED = 5

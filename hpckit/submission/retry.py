@@ -22,7 +22,8 @@ from hpckit.runs import Run, following
 from hpckit.slurm.states import JobState
 from hpckit.submission.handover import HANDOVER
 from hpckit.submission.task_numbers import lost_by_retry
-from hpckit.text import format_minutes, in_line
+from hpckit.text import in_line
+from hpckit.units import format_minutes
 from hpckit.values import Count, Word, rebuild
 
 _NOTE, _MOST_BYTES = "retry.json", 1 << 16

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from hpckit.ranks import RankRecord, current, first_failure, not_ended, own_failures
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
-from hpckit.text import format_minutes, listed
+from hpckit.text import listed
+from hpckit.units import format_minutes
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
 # acdirmax, 60 s unless mounted otherwise (nfs(5)).

@@ -250,7 +250,17 @@ def test_the_command_line_may_import_the_api_and_what_is_pure_text_alone() -> No
     rooms = {path.stem for path in (ROOT / "hpckit").iterdir() if path.name[0] not in "_."}
     allowed = rooms - {name.removeprefix("hpckit.") for name in mine["forbidden_modules"]}
     torch_side = {"parallel", "inference"}  # contracts of their own
-    plain = {"beside", "errors", "frozen", "interrupts", "stand_ins", "text", "version", "py"}
+    plain = {
+        "beside",
+        "errors",
+        "frozen",
+        "interrupts",
+        "stand_ins",
+        "text",
+        "units",
+        "version",
+        "py",
+    }
     assert allowed == {"api", "cli"} | torch_side | plain
 
 

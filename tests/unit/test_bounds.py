@@ -13,7 +13,7 @@ from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
 from hpckit.stats.summary.clock import _bins, bin_width_s
-from hpckit.text import parse_duration_s, parse_minutes, parse_moment
+from hpckit.units import parse_duration_s, parse_minutes, parse_moment
 from tests.js1 import encode
 
 LONG = "9" * 5000

@@ -25,7 +25,7 @@ from hpckit.slurm.states import JobState
 from hpckit.submission import folders, leftovers
 from hpckit.submission.cleaning import measured
 from hpckit.submission.handover import begin, new_handover, remember
-from hpckit.text import format_bytes, parse_bytes
+from hpckit.units import format_bytes, parse_bytes
 from tests.conftest import Answer
 from tests.unit.made import make_run, run_record
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
+from hpckit.units import parse_duration_s, parse_limit_min, parse_moment
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpckit.errors import RequestError
-from hpckit.text import format_minutes, format_seconds, parse_minutes, parse_past
+from hpckit.units import format_minutes, format_seconds, parse_minutes, parse_past
 
 
 @pytest.mark.parametrize(

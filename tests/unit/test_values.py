@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from hpckit.files import DamagedFileError
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 from hpckit.values import Count, Moment, Within, check, rebuild
 
 

@@ -44,7 +44,7 @@ from hpckit.schedulers.local.state import (
 )
 from hpckit.schedulers.local.stragglers import Stragglers
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.text import format_seconds
+from hpckit.units import format_seconds
 from hpckit.values import rebuild
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from hpckit.errors import SubmissionError
 from hpckit.schedulers.slurm.sbatch import refused
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
-from hpckit.text import format_minutes, plural
+from hpckit.text import plural
+from hpckit.units import format_minutes
 
 if TYPE_CHECKING:
     from hpckit.job import Job

@@ -12,7 +12,8 @@ from typing import Any
 
 from hpckit.documents import Scalar
 from hpckit.frozen import frozen
-from hpckit.text import format_minutes, format_seconds, in_line
+from hpckit.text import in_line
+from hpckit.units import format_minutes, format_seconds
 
 Value = Scalar | tuple[Scalar, ...]
 # What names there are: a kind, or the names behind a dot.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpckit.frozen import frozen
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 
 # Since 26.05 Slurm may name the folder by its SLUID instead of `job_ID`.
 _JOB = r"(?a)job_(\d+|s[0-9A-HJKMNP-TV-Z]{13})|s[0-9A-HJKMNP-TV-Z]{13}"

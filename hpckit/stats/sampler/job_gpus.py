@@ -12,7 +12,8 @@ from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import expand
 from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
-from hpckit.text import counted, whole_number
+from hpckit.text import counted
+from hpckit.units import whole_number
 
 Handle = Any  # an opaque pointer of the vendor's library
 _UUIDS = {"CUDA_VISIBLE_DEVICES": "cuda_uuid", "ROCR_VISIBLE_DEVICES": "rocr_uuid"}

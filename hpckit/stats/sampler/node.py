@@ -14,7 +14,7 @@ from hpckit.stats.metric_table import NODE
 from hpckit.stats.sampler.cgroup import Cgroup, find_cgroup
 from hpckit.stats.sampler.procfs import ProcessTree, step_root
 from hpckit.stats.samples.records import Usage
-from hpckit.text import whole_number
+from hpckit.units import whole_number
 
 if TYPE_CHECKING:
     from hpckit.stats.sampler.gpu_reader import Tell
