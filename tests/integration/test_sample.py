@@ -11,7 +11,7 @@ import pytest
 from hpckit.stats.sampler import start
 from tests.conftest import Answer
 from tests.patience import LONG_S
-from tests.unit.test_status import OFF, answers
+from tests.unit.played_slurm import OFF, answers
 
 Cli = Callable[..., Answer]
 

@@ -17,7 +17,7 @@ from hpckit.report.targets import Target
 from tests.conftest import Answer, write_files
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import SCHEMA_FILE, START, write_samples
-from tests.unit.test_status import OFF, answers, down
+from tests.unit.played_slurm import OFF, answers, down
 
 Cli = Callable[..., Answer]
 BUSY, IDLE = [None, *[95.0] * 60], [None, *[0.0] * 60]

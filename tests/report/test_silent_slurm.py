@@ -13,7 +13,7 @@ from tests.conftest import Answer, add_program
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, write_samples
 from tests.unit.made import PLAN, make_run, rank
-from tests.unit.test_status import OFF, answers, down, end_ranks, squeue_row
+from tests.unit.played_slurm import OFF, answers, down, end_ranks, squeue_row
 
 Cli = Callable[..., Answer]
 

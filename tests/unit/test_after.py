@@ -18,7 +18,7 @@ from hpckit.submission.awaited import notes_on
 from hpckit.submission.resubmitted import write_notes
 from tests.conftest import Answer
 from tests.unit.made import make_run
-from tests.unit.test_status import answers, down, end_ranks, sacct_row, squeue_row
+from tests.unit.played_slurm import answers, down, end_ranks, sacct_row, squeue_row
 
 
 @pytest.mark.parametrize("word", ["11", "afterok:11"])

@@ -36,7 +36,7 @@ from hpckit.spec import OPTIONS, JobSpec
 from hpckit.submission.retry import RetryNote, write_note
 from tests import raisers
 from tests.unit.made import make_run, rank
-from tests.unit.test_status import answers, squeue_row
+from tests.unit.played_slurm import answers, squeue_row
 
 ROOT = Path(__file__).parents[2]
 

@@ -29,7 +29,7 @@ from hpckit.submission.verdict import not_begun
 from hpckit.text import cells, cut, settings_text
 from tests.conftest import Answer
 from tests.unit.made import make_run, rank
-from tests.unit.test_status import OFF, answers, down, sacct_row, squeue_row
+from tests.unit.played_slurm import OFF, answers, down, sacct_row, squeue_row
 
 Cli = Callable[..., Answer]
 ODD = "a\x1b[31m,b\nc"

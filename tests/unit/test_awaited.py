@@ -14,8 +14,8 @@ from hpckit.submission.awaited import catch_up, notes_on, take_along
 from hpckit.submission.retry import RetryNote, write_note
 from hpckit.submission.states import statuses
 from tests.unit.made import make_run
+from tests.unit.played_slurm import answers, squeue_row
 from tests.unit.test_retry import RULES, pair
-from tests.unit.test_status import answers, squeue_row
 
 
 @pytest.mark.parametrize(

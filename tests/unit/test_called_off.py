@@ -21,8 +21,8 @@ from hpckit.submission import called_off, submit
 from hpckit.submission.retried import Retried
 from hpckit.submission.retry import RetryNote, read_note, write_note
 from tests.conftest import FAKES, add_program
+from tests.unit.played_slurm import squeue_row
 from tests.unit.test_chain import CANCELLED, TIME_LIMIT
-from tests.unit.test_status import squeue_row
 
 SCANCEL = CANCELLED.replace("STEP 11.0", "JOB 1001")
 # Each job has a file with its state. A job that was cancelled or is over stays as it is.

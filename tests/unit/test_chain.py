@@ -21,8 +21,8 @@ from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write
 from hpckit.submission.chained import Link
 from hpckit.submission.states import statuses
 from tests.unit.made import PLAN, make_run, rank
+from tests.unit.played_slurm import answers, down, sacct_row, squeue_row
 from tests.unit.test_causes import NEVER, NOT_LAUNCHED
-from tests.unit.test_status import answers, down, sacct_row, squeue_row
 
 JOBS = ("11", "12", "13")
 TIME_LIMIT = "slurmstepd-c1: error: *** JOB 11 ON c1 CANCELLED AT T DUE TO TIME LIMIT ***\n"

@@ -10,7 +10,7 @@ import pytest
 from hpckit.submission import waiting
 from tests.conftest import Answer
 from tests.unit.made import make_run
-from tests.unit.test_status import answers, end_ranks, squeue_row
+from tests.unit.played_slurm import answers, end_ranks, squeue_row
 
 Cli = Callable[..., Answer]
 BEGIN = squeue_row("11", "PENDING", start="N/A", reason="BeginTime")

@@ -25,7 +25,7 @@ from hpckit.submission.waiting import over_by_and_by, wait
 from tests.conftest import Answer
 from tests.patience import LONG_S
 from tests.unit.made import make_run
-from tests.unit.test_status import answers, squeue_row
+from tests.unit.played_slurm import answers, squeue_row
 
 Cli = Callable[..., Answer]
 

@@ -38,9 +38,9 @@ from hpckit.submission.waiting import wait
 from hpckit.tracebacks import OUT_OF_MEMORY
 from tests.conftest import write_files
 from tests.unit.made import PLAN, make_run, rank
+from tests.unit.played_slurm import answers, squeue_row
 from tests.unit.recorded import slurm_said
 from tests.unit.test_chain import CANCELLED, TIME_LIMIT
-from tests.unit.test_status import answers, squeue_row
 
 HAD = Had(mem_gb=10, time_min=60, most_mem_gb=64, most_time_min=100, partition="gpu")
 RULES = ("oom:mem*2", "timeout:time*2")

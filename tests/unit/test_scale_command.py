@@ -14,7 +14,7 @@ from hpckit.find import add_to_index
 from hpckit.runs import read_run
 from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run
-from tests.unit.test_status import answers, end_ranks, squeue_row
+from tests.unit.played_slurm import answers, end_ranks, squeue_row
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from hpckit.errors import NotFoundError
 from hpckit.runs import Run
 from tests.conftest import Answer, add_program
 from tests.unit.made import make_run
-from tests.unit.test_status import answers, squeue_row
+from tests.unit.played_slurm import answers, squeue_row
 
 Cli = Callable[..., Answer]
 

@@ -24,7 +24,7 @@ from hpckit.submission.states import statuses
 from hpckit.submission.waiting import pauses, wait
 from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run, rank
-from tests.unit.test_status import DOWN, OFF, answers, down, end_ranks, one, sacct_row, squeue_row
+from tests.unit.played_slurm import DOWN, OFF, answers, down, end_ranks, one, sacct_row, squeue_row
 
 pytestmark = pytest.mark.long
 
