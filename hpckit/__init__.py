@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from hpckit.api.lookup import find, runs
     from hpckit.api.rebuild import rebuild_index
     from hpckit.api.report import report, report_schema
-    from hpckit.api.run import Run, RunList
+    from hpckit.api.run import Run
+    from hpckit.api.run_list import RunList
     from hpckit.api.run_status import wait
     from hpckit.api.sample import sample
     from hpckit.api.scale import ScalingReport, Study, scale, study
@@ -196,7 +197,8 @@ if not TYPE_CHECKING:
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.rebuild": ("rebuild_index",),
         "hpckit.api.report": ("report", "report_schema"),
-        "hpckit.api.run": ("Run", "RunList"),
+        "hpckit.api.run": ("Run",),
+        "hpckit.api.run_list": ("RunList",),
         "hpckit.api.run_status": ("wait",),
         "hpckit.api.sample": ("sample",),
         "hpckit.api.scale": ("ScalingReport", "Study", "scale", "study"),

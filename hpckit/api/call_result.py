@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
 
-from hpckit.api.run import Run, RunList
+from hpckit.api.run import Run
+from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
 from hpckit.arguments import checked
 from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError

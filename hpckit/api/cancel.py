@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
-from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run import Run, handle
+from hpckit.api.run_list import RunList
 from hpckit.api.run_status import runs_or_ids
 from hpckit.errors import (
     DamagedRunError,

@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run import Run, handle
+from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
 from hpckit.arguments import argument, several
 from hpckit.errors import RequestError

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.api import log
-from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run import Run, handle
+from hpckit.api.run_list import RunList
 from hpckit.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError, RequestError
 from hpckit.find import (

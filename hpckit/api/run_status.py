@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from hpckit.api.run import Run, RunList
+from hpckit.api.run import Run
+from hpckit.api.run_list import RunList
 from hpckit.arguments import FUNCTION, checked, maybe, own_number
 from hpckit.errors import RequestError
 from hpckit.submission.states import statuses

@@ -12,7 +12,8 @@ from typing import Any, TypedDict, Unpack
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.options import SizelessOptions, job_spec
-from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run import Run, handle
+from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
 from hpckit.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown

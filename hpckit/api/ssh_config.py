@@ -11,7 +11,8 @@ from typing import NoReturn
 from hpckit.api import log
 from hpckit.api.login import login_node, own_words
 from hpckit.api.lookup import settled_folder
-from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run import Run, handle
+from hpckit.api.run_list import RunList
 from hpckit.errors import CommandError, NotFoundError, OutsideError, RequestError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.find import newest_runs

@@ -10,7 +10,7 @@ from hpckit.api import log
 from hpckit.api.cancel import cancel
 from hpckit.api.options import JobSpec
 from hpckit.api.prepare import Submission, preflight, prepare
-from hpckit.api.run import RunList
+from hpckit.api.run_list import RunList
 from hpckit.api.submit import send
 from hpckit.errors import HpckitError, PlanError, RequestError, StoppedError
 from hpckit.interrupts import interrupts

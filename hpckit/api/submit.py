@@ -11,7 +11,8 @@ from hpckit.api import log
 from hpckit.api.lookup import settle_cut_short
 from hpckit.api.options import JobSpec, Options, job_spec, spec_values
 from hpckit.api.prepare import Submission, preflight, prepare
-from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run import Run, handle
+from hpckit.api.run_list import RunList
 from hpckit.arguments import PATH, TEXTS, VALUES, checked, maybe, several
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path

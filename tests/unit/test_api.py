@@ -26,7 +26,8 @@ import hpckit
 from hpckit import errors
 from hpckit.api import call as calls
 from hpckit.api.options import Options, job_spec
-from hpckit.api.run import Run, RunList
+from hpckit.api.run import Run
+from hpckit.api.run_list import RunList
 from hpckit.api.run_status import wait_through
 from hpckit.errors import DamagedRunError, JobError, RequestError, StillRunningError
 from hpckit.payload import function as in_job

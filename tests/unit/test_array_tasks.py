@@ -9,7 +9,8 @@ import pytest
 
 from hpckit.api.array_tasks import task_to_show
 from hpckit.api.failed_tasks import failed_tasks, only_tasks, refuse_beside_failed
-from hpckit.api.run import RunList, handle
+from hpckit.api.run import handle
+from hpckit.api.run_list import RunList
 from hpckit.cli.output import table
 from hpckit.errors import OutsideError, RequestError
 from hpckit.option_words import array_values

@@ -162,11 +162,11 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
     KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
-    "jobs": (45, ASKING | KEPT),
-    "status latest": (57, ASKING | KEPT),
-    "logs latest": (34, ASKING | KEPT),
-    "submit ddp --dry-run": (71, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (108, SUBMIT | KEPT),
+    "jobs": (46, ASKING | KEPT),
+    "status latest": (58, ASKING | KEPT),
+    "logs latest": (35, ASKING | KEPT),
+    "submit ddp --dry-run": (72, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (109, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")
