@@ -82,16 +82,15 @@ class Found:
     def beside(self, runs: Path) -> Iterator[tuple[Path, str, list[str]]]:
         """Yield folders over the project, each with its path in the tree, and names in it.
 
-        Those on the way to the project, hidden ones and the folder of runs are left out.
+        Those on the way to the project and the folder of runs are left out; hidden ones come last.
         """
         room, below, real = _MOST_LINKS, self.project.root, os.path.realpath(runs)
         for folder, path in self.project.over():
             with suppress(PermissionError):  # passed, but not read: its names are unknown
                 names = [
                     name
-                    for name in sorted(os.listdir(folder))  # noqa: PTH208  # names are enough
-                    if name not in (below.name, "__pycache__") and not name.startswith(".")
-                    if os.path.join(folder, name) != real  # noqa: PTH118
+                    for name in _names(folder)
+                    if name != below.name and os.path.join(folder, name) != real  # noqa: PTH118
                 ][:room]
                 room -= len(names)
                 yield folder, path, names
@@ -147,11 +146,10 @@ class _Look:
         """Take one file, and remember what lies beside it."""
         try:
             self._take(file.name, file.stat(), open_here=_reached(self._root), needed=True)
-            names = sorted(os.listdir(self._root))  # noqa: PTH208  # names are enough
+            names = _names(self._root)
         except OSError as error:
             raise unreadable(error.filename or str(file), error) from error
-        plain = (name for name in names if not name.startswith((".", "__pycache__")))
-        self.found.left += [name for name in plain if name != file.name][:_MOST_LINKS]
+        self.found.left += [name for name in names if name != file.name][:_MOST_LINKS]
 
     def _listed(self, place: Place) -> Iterator[Place]:
         """Take a folder's files, and yield those of its folders that are to be looked through."""
@@ -237,6 +235,12 @@ class _Look:
             return
         folder = os.path.dirname(f"{self._root}/{path}")  # noqa: PTH120
         self.found.links[path] = os.path.relpath(target, folder)
+
+
+def _names(folder: Path | str) -> list[str]:
+    """Return what code may look for in a folder; hidden names (`.env`, `.venv`) come last."""
+    names = {*os.listdir(folder)} - _NEVER  # noqa: PTH208  # names are enough
+    return sorted(names, key=lambda name: (name.startswith("."), name))
 
 
 def _is_no_project(names: set[str]) -> bool:

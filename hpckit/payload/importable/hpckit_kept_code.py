@@ -25,7 +25,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class _Both:
     """Finds modules in a folder of a copy, and then in the project's own."""
 
-    def __init__(self, rows: "list[machinery.FileFinder]") -> None:
+    def __init__(self, rows: "list[machinery.FileFinder | _Project]") -> None:
         self.rows = rows
 
     def find_spec(
@@ -42,6 +42,23 @@ class _Both:
     def invalidate_caches(self) -> None:
         for row in self.rows:
             row.invalidate_caches()
+
+
+class _Project:
+    """Finds in the folder over a copy the copy alone: beside it stand links."""
+
+    def __init__(self, kept: str) -> None:
+        self.name = os.path.basename(kept)  # noqa: PTH119
+        self.row = _find_kept(os.path.dirname(kept))  # noqa: PTH120
+
+    def find_spec(
+        self, name: str, target: "ModuleType | None" = None
+    ) -> "machinery.ModuleSpec | None":
+        mine = name.rpartition(".")[2] == self.name
+        return self.row.find_spec(name, target) if mine else None
+
+    def invalidate_caches(self) -> None:
+        self.row.invalidate_caches()
 
 
 class _Kept(machinery.SourceFileLoader):
@@ -141,11 +158,22 @@ def install(text: str) -> None:
         for own, kept in (*places, *over):  # runs, and so copies, may lie in the project
             if _is_in(real, kept):
                 inside = real[len(kept) :]
-                return _pair("" if (own, kept) in over else kept + inside, own + inside)
+                if (own, kept) in over:
+                    return _over(own + inside)
+                return _pair(kept + inside, own + inside)
         for own, kept in places:
             if _is_in(real, own):
                 return _pair(kept + real[len(own) :], real)
+            if real == os.path.dirname(own) and over:  # noqa: PTH120
+                return _over(real)
         raise ImportError(path)
+
+    def _over(own: str) -> "_Both":
+        """Find in a folder over a project what lies there now, but the project in its copy."""
+        if not os.path.isdir(own) or _is_installed(own):  # noqa: PTH112
+            raise ImportError(own)
+        mine = [_Project(kept) for root, kept in places if os.path.dirname(root) == own]  # noqa: PTH120
+        return _Both([*mine, find(own)])
 
     def _pair(kept: str, own: str) -> "_Both":
         folders = [path for path in (kept, own) if os.path.isdir(path)]  # noqa: PTH112
