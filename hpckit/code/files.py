@@ -17,6 +17,7 @@ from hpckit.code.rules import Kept, Place, unreadable
 from hpckit.collections.collection import CodeRules
 from hpckit.frozen import changeable
 from hpckit.gitfiles.index import MAX_FILES
+from hpckit.paths import is_there
 
 # A folder outside git may be anything: it is looked through for no longer than a moment.
 MAX_PLAIN_FILES = 20_000
@@ -82,7 +83,7 @@ class Found:
     def beside(self, runs: Path) -> Iterator[tuple[Path, str, list[str]]]:
         """Yield folders over the project, each with its path in the tree, and names in it.
 
-        Those on the way to the project and the folder of runs are left out; hidden ones come last.
+        Those on the way to the project and runs are left out; hidden ones come last.
         """
         room, below, real = _MOST_LINKS, self.project.root, os.path.realpath(runs)
         for folder, path in self.project.over():
@@ -91,6 +92,7 @@ class Found:
                     name
                     for name in _names(folder)
                     if name != below.name and os.path.join(folder, name) != real  # noqa: PTH118
+                    if str(folder) != real or not is_there(folder / name / "run.json")
                 ][:room]
                 room -= len(names)
                 yield folder, path, names

@@ -167,6 +167,8 @@ def test_names_over_a_project_are_those_beside_the_way_to_it(
     assert (near, name) == (tmp_path / "p", f"{top}/p")
     assert names == ["data", "gone", "zz", ".env", ".git.d"]
     assert (far, others) == (tmp_path, ["q.txt"])
+    write(tmp_path, "p/train-1/run.json", "p/.code/trees/x")  # runs in the project's own folder
+    assert next(found.beside(tmp_path / "p"))[2] == ["data", "gone", "runs", "zz", ".env", ".git.d"]
     monkeypatch.setattr("hpckit.code.files._MOST_LINKS", 2)
     assert [row for _, _, row in found.beside(tmp_path / "p/runs")][:2] == [names[:2], []]
 
