@@ -9,6 +9,7 @@ import pytest
 
 import hpckit
 from tests.conftest import Answer
+from tests.unit.projects import work_tree
 
 pytestmark = pytest.mark.long
 
@@ -178,3 +179,29 @@ def test_a_module_below_src_finds_the_top_of_its_project(
     run = hpckit.submit("serial", module="pkg.train", executor="local", gpus=0, wait=True)
     assert outcome(run) == ["data"]
     assert run.code.path.name == "src"
+
+
+LISTS = """
+import pkgutil, sys
+from pathlib import Path
+top = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(top))
+import plugins, scripts
+for path in (plugins.__path__, [str(top)], scripts.__path__):
+    print(*sorted(f"{row.name}{'/' * row.ispkg}" for row in pkgutil.iter_modules(path, "x.")))
+"""
+
+
+@pytest.mark.parametrize("git", [False, True])
+def test_pkgutil_lists_modules_as_where_the_program_lies(
+    tmp_path: Path, here: Path, git: bool
+) -> None:
+    root = work_tree(tmp_path) if git else tmp_path / "project"
+    for name in ("scripts/__init__", "scripts/plugins/__init__", "scripts/plugins/a",
+                 "scripts/plugins/b", "models/__init__", "top"):  # fmt: skip
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / f"{name}.py").touch()
+    program = root / "scripts/train.py"
+    program.write_text(LISTS)
+    run = hpckit.submit("serial", program, executor="local", gpus=0, wait=True)
+    assert outcome(run) == ["x.a x.b", "x.models/ x.scripts/ x.top", "x.plugins/ x.train"]

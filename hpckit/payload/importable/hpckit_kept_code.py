@@ -15,6 +15,7 @@ from hpckit_sources_only import find
 
 TYPE_CHECKING = False  # without the cost of importing typing
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType, ModuleType
 
 # In a store of kept code, beside `trees`; it is this user's alone, or it is not believed.
@@ -39,6 +40,17 @@ class _Both:
             namespace = namespace or spec
         return namespace
 
+    def iter_modules(self, prefix: str = "") -> "Iterator[tuple[str, bool]]":
+        """Yield names of modules and whether each is a package, as pkgutil asks."""
+        import pkgutil  # noqa: PLC0415  # few programs ask
+
+        seen = set()
+        for row in self.rows:
+            for name, is_package in pkgutil.iter_importer_modules(row, prefix):
+                if name not in seen:
+                    seen.add(name)
+                    yield name, is_package
+
     def invalidate_caches(self) -> None:
         for row in self.rows:
             row.invalidate_caches()
@@ -56,6 +68,13 @@ class _Project:
     ) -> "machinery.ModuleSpec | None":
         mine = name.rpartition(".")[2] == self.name
         return self.row.find_spec(name, target) if mine else None
+
+    def iter_modules(self, prefix: str = "") -> "Iterator[tuple[str, bool]]":
+        import pkgutil  # noqa: PLC0415  # as above
+
+        for name, is_package in pkgutil.iter_importer_modules(self.row, prefix):
+            if name == prefix + self.name:
+                yield name, is_package
 
     def invalidate_caches(self) -> None:
         self.row.invalidate_caches()
