@@ -83,7 +83,7 @@ class Found:
     def beside(self, runs: Path) -> Iterator[tuple[Path, str, list[str]]]:
         """Yield folders over the project, each with its path in the tree, and names in it.
 
-        Those on the way to the project and runs are left out; hidden ones come last.
+        Those on the way to the project and runs are left out; hidden ones come first.
         """
         room, below, real = _MOST_LINKS, self.project.root, os.path.realpath(runs)
         for folder, path in self.project.over():
@@ -240,9 +240,9 @@ class _Look:
 
 
 def _names(folder: Path | str) -> list[str]:
-    """Return what code may look for in a folder; hidden names (`.env`, `.venv`) come last."""
+    """Return what code may look for in a folder; `.env` and the like before much data."""
     names = {*os.listdir(folder)} - _NEVER  # noqa: PTH208  # names are enough
-    return sorted(names, key=lambda name: (name.startswith("."), name))
+    return sorted(names, key=lambda name: (not name.startswith("."), name))
 
 
 def _is_no_project(names: set[str]) -> bool:

@@ -165,10 +165,10 @@ def test_names_over_a_project_are_those_beside_the_way_to_it(
     found = find_files(project, CodeRules())
     (near, name, names), (far, top, others), *_ = found.beside(tmp_path / "p/runs")
     assert (near, name) == (tmp_path / "p", f"{top}/p")
-    assert names == ["data", "gone", "zz", ".env", ".git.d"]
+    assert names == [".env", ".git.d", "data", "gone", "zz"]
     assert (far, others) == (tmp_path, ["q.txt"])
     write(tmp_path, "p/train-1/run.json", "p/.code/trees/x")  # runs in the project's own folder
-    assert next(found.beside(tmp_path / "p"))[2] == ["data", "gone", "runs", "zz", ".env", ".git.d"]
+    assert next(found.beside(tmp_path / "p"))[2] == [".env", ".git.d", "data", "gone", "runs", "zz"]
     monkeypatch.setattr("hpckit.code.files._MOST_LINKS", 2)
     assert [row for _, _, row in found.beside(tmp_path / "p/runs")][:2] == [names[:2], []]
 
@@ -248,7 +248,7 @@ def test_a_place_for_all_kinds_of_things_is_no_project(
     assert project == Project(root=tmp_path, git=False, file=tmp_path / "train.py", alone=True)
     found = find_files(project, CodeRules())
     assert names(found) == {"train.py"}
-    assert found.lasting() == ["data", "letters.txt", ".bashrc"]
+    assert found.lasting() == [".bashrc", "data", "letters.txt"]
 
 
 def test_hidden_folders_over_a_project_keep_their_names(tmp_path: Path) -> None:
