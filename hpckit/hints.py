@@ -146,7 +146,7 @@ HINTS = (
     _hint(
         "copy of the code",
         r"^(?:PermissionError: \[Errno 13\] Permission denied"
-        r"|OSError: \[Errno 30\] Read-only file system): '\S*/(?:code|\.code/trees)/\S*'",
+        r"|OSError: \[Errno 30\] Read-only file system): '[^'\n]*/(?:code|\.code/trees)/[^'\n]*'",
         "the script writes beside itself, and runs from a read-only copy of the code "
         "(docs/code.md). Write to the working directory, or to the folder "
         'os.environ["HPCKIT_RUN_DIR"]; or submit with --no-code',

@@ -17,6 +17,7 @@ from hpckit.code.rules import Kept, Place, unreadable
 from hpckit.collections.collection import CodeRules
 from hpckit.frozen import changeable
 from hpckit.gitfiles.index import MAX_FILES
+from hpckit.paths import is_there
 
 # A folder outside git may be anything: it is looked through for no longer than a moment.
 MAX_PLAIN_FILES = 20_000
@@ -82,16 +83,16 @@ class Found:
     def beside(self, runs: Path) -> Iterator[tuple[Path, str, list[str]]]:
         """Yield folders over the project, each with its path in the tree, and names in it.
 
-        Those on the way to the project, hidden ones and the folder of runs are left out.
+        Those on the way to the project and runs are left out; hidden ones come first.
         """
         room, below, real = _MOST_LINKS, self.project.root, os.path.realpath(runs)
         for folder, path in self.project.over():
             with suppress(PermissionError):  # passed, but not read: its names are unknown
                 names = [
                     name
-                    for name in sorted(os.listdir(folder))  # noqa: PTH208  # names are enough
-                    if name not in (below.name, "__pycache__") and not name.startswith(".")
-                    if os.path.join(folder, name) != real  # noqa: PTH118
+                    for name in _names(folder)
+                    if name != below.name and os.path.join(folder, name) != real  # noqa: PTH118
+                    if str(folder) != real or not is_there(folder / name / "run.json")
                 ][:room]
                 room -= len(names)
                 yield folder, path, names
@@ -147,11 +148,10 @@ class _Look:
         """Take one file, and remember what lies beside it."""
         try:
             self._take(file.name, file.stat(), open_here=_reached(self._root), needed=True)
-            names = sorted(os.listdir(self._root))  # noqa: PTH208  # names are enough
+            names = _names(self._root)
         except OSError as error:
             raise unreadable(error.filename or str(file), error) from error
-        plain = (name for name in names if not name.startswith((".", "__pycache__")))
-        self.found.left += [name for name in plain if name != file.name][:_MOST_LINKS]
+        self.found.left += [name for name in names if name != file.name][:_MOST_LINKS]
 
     def _listed(self, place: Place) -> Iterator[Place]:
         """Take a folder's files, and yield those of its folders that are to be looked through."""
@@ -237,6 +237,12 @@ class _Look:
             return
         folder = os.path.dirname(f"{self._root}/{path}")  # noqa: PTH120
         self.found.links[path] = os.path.relpath(target, folder)
+
+
+def _names(folder: Path | str) -> list[str]:
+    """Return what code may look for in a folder; `.env` and the like before much data."""
+    names = {*os.listdir(folder)} - _NEVER  # noqa: PTH208  # names are enough
+    return sorted(names, key=lambda name: (not name.startswith("."), name))
 
 
 def _is_no_project(names: set[str]) -> bool:

@@ -233,33 +233,45 @@ def _mode_over(folder: Path, *, is_open: bool) -> int:
     return folder_mode(is_open=is_open) & ~(0 if listed else 0o044)
 
 
-def add_links(top: Path, targets: Iterable[tuple[str, Path]]) -> None:
+def add_links(tree: Tree, targets: Iterable[tuple[str, Path]]) -> None:
     """Let names that are not kept lead to where they lie in the project, as they are then.
 
     Code looks for its data beside itself. What stands in the tree already stays.
     """
+    rows: dict[str, dict[str, Path]] = {}
     for path, target in targets:
-        place = top / path
+        folder, _, name = path.rpartition("/")
+        rows.setdefault(folder, {})[name] = target
+    modes = {row.path: row.mode for row in tree.manifest.folders}
+    for folder, names in rows.items():
+        place = tree.path / folder
+        if new := names.keys() - os.listdir(place):  # noqa: PTH208
+            for name in sorted(new):
+                _add_link(place / name, names[name])
+            _finish(place, modes[folder])
+
+
+def _add_link(place: Path, target: Path) -> None:
+    for _ in range(3):  # another submission may close the folder at this moment
+        with suppress(FileExistsError, PermissionError):
+            place.symlink_to(target)
         if os.path.lexists(place):
-            continue
-        mode = stat.S_IMODE(place.parent.lstat().st_mode)
-        for _ in range(3):  # another submission may close the folder at this moment
-            place.parent.chmod(0o700)
-            with suppress(FileExistsError, PermissionError):
-                place.symlink_to(target)
-            if os.path.lexists(place):
-                break
-        _finish(place.parent, mode)
+            break
+        place.parent.chmod(0o700)
 
 
 def added_links(tree: Tree) -> Iterator[tuple[str, Path]]:
-    """Yield the links that `add_links` has made in a tree, and where they lead."""
+    """Yield the links that `add_links` has made in a tree, and where they lead.
+
+    Of another's tree these are known only where everybody may list the folder.
+    """
     known = {row.path for row in tree.manifest.links}
-    for folder in tree.manifest.folders:
-        with os.scandir(tree.path / folder.path) as entries:
+    for folder in filter(None, (row.path for row in tree.manifest.folders)):  # none at the top
+        links = []
+        with suppress(PermissionError), os.scandir(tree.path / folder) as entries:
             links = [entry for entry in entries if entry.is_symlink()]
         for entry in links:
-            path = f"{folder.path}/{entry.name}"
+            path = f"{folder}/{entry.name}"
             if path not in known:
                 yield path, Path(os.readlink(entry.path))  # noqa: PTH115
 

@@ -46,8 +46,9 @@ class Project:
 
     @property
     def name(self) -> str:
-        """Its path in a kept tree."""
-        return "/".join(map(_plain, (*self.above, self.root)))
+        """Its path in a kept tree; the topmost folder of it is not a hidden one."""
+        top, *inner = (*self.above, self.root)
+        return "/".join((top.name.lstrip(".") or "code", *(folder.name for folder in inner)))
 
     def over(self) -> Iterator[tuple[Path, str]]:
         """Yield the folders over it, the nearest first, each with its path in a kept tree."""
@@ -55,11 +56,6 @@ class Project:
         for folder in reversed(self.above):
             path = path.rpartition("/")[0]
             yield folder, path
-
-
-def _plain(folder: Path) -> str:
-    plain = "".join(sign for sign in folder.name if sign.isprintable()).lstrip(".")
-    return plain or "code"
 
 
 class Source(NamedTuple):
@@ -81,28 +77,37 @@ def project_of(file: Path, here: Path, top: Path | None = None) -> Project | Non
     """
     real = Path(os.path.realpath(file))
     folder = real.parent
-    if not str(real).isprintable() or {*real.parts} & {*_INSTALLED} or _in_venv(folder):
+    if not str(real).isprintable() or {*real.parts} & {*_INSTALLED}:
+        return None
+    if _is_below(folder, "pyvenv.cfg"):
         return None
     stood = work_tree(Path(os.path.realpath(here)))
     if stood and real.is_relative_to(stood):
         return Project(root=stood, git=True, file=real)
     if root := work_tree(folder):
         return Project(root=root, git=True, file=real)
-    if real.parts[1] in _OF_THE_SYSTEM:
+    if real.parts[1] in _OF_THE_SYSTEM or _is_below(folder, "conda-meta"):
         return None
     wide, first = _wide_places(), Path(os.path.realpath(top or folder))
     if first == folder or not real.is_relative_to(first):
         alone = str(folder) in wide
-        above = () if alone or top else _above(folder, wide)
-        return Project(root=folder, git=False, file=real, alone=alone, above=above)
+        return Project(root=folder, git=False, file=real, alone=alone, above=_above(folder))
     package = first / real.relative_to(first).parts[0]
     if str(first) in wide:
-        return Project(root=package, git=False, file=real)
-    return Project(root=first, git=False, file=real, package=package)
+        return Project(root=package, git=False, file=real, above=_above(package))
+    return Project(root=first, git=False, file=real, package=package, above=_above(first))
 
 
-def _above(folder: Path, wide: set[str]) -> tuple[Path, ...]:
+def part_of(project: Project, root: Path, *, alone: bool = False) -> Project:
+    """Return a folder in a project outside git, or the program's file in it, as the project."""
+    return replace(project, root=root, package=None, alone=alone, above=_above(root))
+
+
+def _above(folder: Path) -> tuple[Path, ...]:
     """Return the folders over one, the topmost first: its parent, and some more of the user's."""
+    wide = _wide_places()
+    if str(folder) in wide:
+        return ()
     above = [folder.parent]
     while len(above) < _MOST_ABOVE:
         place = above[0].parent
@@ -160,9 +165,8 @@ def _wide_places() -> set[str]:
     return {*places, *map(os.path.realpath, places)}
 
 
-def _in_venv(folder: Path) -> bool:
-    marks = ("pyvenv.cfg", "conda-meta")
-    return any(is_there(at / mark) for at in (folder, *folder.parents) for mark in marks)
+def _is_below(folder: Path, mark: str) -> bool:
+    return any(is_there(at / mark) for at in (folder, *folder.parents))
 
 
 def read_rules(root: Path) -> CodeRules:

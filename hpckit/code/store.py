@@ -120,11 +120,9 @@ class Store:
             maker.put_in_place()
             source = {f"{name}/{row.path}": f"{root}/{row.path}" for row in found.files}
             tree = self._whole(maker, manifest_of(found, rows), source)
-        add_links(tree.path / name, [(path, root / path) for path in found.lasting()])
-        for folder, path, names in found.beside(self.path.parent):
-            there = {*os.listdir(tree.path / path)}  # noqa: PTH208
-            new = [(name, folder / name) for name in names if name not in there]
-            add_links(tree.path / path, new)
+        add_links(tree, [(f"{name}/{path}", root / path) for path in found.lasting()])
+        for folder, over, names in found.beside(self.path.parent):
+            add_links(tree, [(f"{over}/{each}", folder / each) for each in names])
         return tree
 
     def adopt(self, other: Tree) -> Tree:
@@ -139,7 +137,7 @@ class Store:
             source = {row.path: f"{other.path}/{row.path}" for row in other.manifest.files}
             tree = self._whole(maker, other.manifest, source)
         if tree.path != other.path:
-            add_links(tree.path, added_links(other))
+            add_links(tree, added_links(other))
         return tree
 
     def _whole(self, maker: Maker, manifest: Manifest, source: dict[str, str]) -> Tree:

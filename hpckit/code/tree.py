@@ -129,10 +129,13 @@ def read_manifest(text: str, name: str) -> Manifest:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(f"it is not a list of a tree: {error}") from error
-    for path in (row.path for rows in (made.files, made.links, made.folders) for row in rows):
+    every = (made.roots, made.files, made.links, made.folders)
+    for path in (row[0] for rows in every for row in rows):
         parts = PurePosixPath(path).parts
         if parts[:1] == ("/",) or ".." in parts or "\0" in path:
             raise DamagedFileError("a path leads out of it")
+    if any(row.mode & ~0o555 for rows in (made.files, made.folders) for row in rows):
+        raise DamagedFileError("it is not read-only")
     return made
 
 
@@ -156,6 +159,9 @@ def verify(tree: Tree) -> None:
         place = tree.path / row.path
         if place.is_symlink() or content_digest(place) != row.digest:
             raise DamagedFileError(f"{row.path} is not what was kept")
+    for folder in tree.manifest.folders:
+        if not stat.S_ISDIR((tree.path / folder.path).lstat().st_mode):
+            raise DamagedFileError(f"{folder.path} is not what was kept")
     for link in tree.manifest.links:
         if os.readlink(tree.path / link.path) != link.target:  # noqa: PTH115
             raise DamagedFileError(f"{link.path} is not what was kept")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpckit.code.project import MAX_MB, Project, read_rules
+from hpckit.code.project import MAX_MB, Project, part_of, read_rules
 from hpckit.collections.collection import CodeRules
 from hpckit.environ import own_python
 from hpckit.errors import OutsideError, RequestError
@@ -131,11 +131,11 @@ def _looked(project: Project, runs: Path) -> "tuple[Found, str]":
         raise _too_large(found, much, most)
     note = f"{project.root} has {much} and is not a git work tree: "
     if project.package:
-        package = replace(project, root=project.package, package=None)
+        package = part_of(project, project.package)
         found, too_much = _found_all(package, rules, runs, most)
         if not too_much:
             return found, f"{note}its folder {project.package.name} alone is kept"
-    file = replace(project, root=project.file.parent, package=None, alone=True)
+    file = part_of(project, project.file.parent, alone=True)
     return find_files(file, rules, runs), f"{note}the program's file alone is kept"
 
 

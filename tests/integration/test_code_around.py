@@ -9,6 +9,7 @@ import pytest
 
 import hpckit
 from tests.conftest import Answer
+from tests.unit.projects import work_tree
 
 pytestmark = pytest.mark.long
 
@@ -127,3 +128,80 @@ def test_what_lies_over_a_folder_is_named_to_nobody_new(project: Path, here: Pat
     mode = run.code.path.parent.stat().st_mode & 0o777
     everybody = all(folder.stat().st_mode & 0o001 for folder in project.parents)
     assert mode == (0o511 if everybody else 0o500)
+
+
+def outcome(run: hpckit.Run) -> list[str]:
+    assert run.state == "COMPLETED", run.errors()
+    return run.logs().splitlines()
+
+
+FINDS = """
+import sys
+from pathlib import Path
+own = Path(__file__).resolve()
+top = next(path for path in own.parents if (path / ".project-root").exists())
+sys.path.insert(0, str(top))
+import tools.fit.near
+import tools.fit
+import tools.other
+print((top / ".env").read_text(), tools.fit.NAME, tools.fit.near.NAME, tools.other.NAME)
+"""
+
+
+def test_a_hidden_mark_is_found_and_the_programs_own_package_is_the_copy(
+    project: Path, here: Path
+) -> None:
+    for name, text in {
+        ".project-root": "", ".env": "set", "tools/__init__.py": "",
+        "tools/fit/near.py": "NAME = 1", "tools/fit/__init__.py": "NAME = 1",
+        "tools/other.py": "NAME = 1", "tools/fit/train.py": FINDS,
+    }.items():  # fmt: skip
+        (project / name).write_text(text)
+    words = {"executor": "local", "gpus": 0, "wait": True}
+    run = hpckit.submit("serial", project / "tools/fit/train.py", **words)
+    assert outcome(run) == ["set 1 1 1"]
+    for name in ("fit/near", "fit/__init__", "other"):
+        (project / f"tools/{name}.py").write_text("NAME = 'later'")
+    assert outcome(run.resubmit(same_code=True, wait=True)) == ["set 1 1 later"]
+
+
+def test_a_module_below_src_finds_the_top_of_its_project(
+    project: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = project / "src/pkg/train.py"
+    module.parent.mkdir(parents=True)
+    (module.parent / "__init__.py").touch()
+    module.write_text(
+        "from pathlib import Path\n"
+        "print(Path(__file__).resolve().parents[2].joinpath('data/a.txt').read_text())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(project / "src"))
+    run = hpckit.submit("serial", module="pkg.train", executor="local", gpus=0, wait=True)
+    assert outcome(run) == ["data"]
+    assert run.code.path.name == "src"
+
+
+LISTS = """
+import pkgutil, sys
+from pathlib import Path
+top = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(top))
+import plugins, scripts
+for path in (plugins.__path__, [str(top)], scripts.__path__):
+    print(*sorted(f"{row.name}{'/' * row.ispkg}" for row in pkgutil.iter_modules(path, "x.")))
+"""
+
+
+@pytest.mark.parametrize("git", [False, True])
+def test_pkgutil_lists_modules_as_where_the_program_lies(
+    tmp_path: Path, here: Path, git: bool
+) -> None:
+    root = work_tree(tmp_path) if git else tmp_path / "project"
+    for name in ("scripts/__init__", "scripts/plugins/__init__", "scripts/plugins/a",
+                 "scripts/plugins/b", "models/__init__", "top"):  # fmt: skip
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / f"{name}.py").touch()
+    program = root / "scripts/train.py"
+    program.write_text(LISTS)
+    run = hpckit.submit("serial", program, executor="local", gpus=0, wait=True)
+    assert outcome(run) == ["x.a x.b", "x.models/ x.scripts/ x.top", "x.plugins/ x.train"]

@@ -21,6 +21,8 @@ SAID = [
     ("syntax", '  File "/w/a.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax'),
     ("copy of the code", TRACE + "PermissionError: [Errno 13] Permission denied: "
      "'/home/me/runs/train-1/code/out'"),
+    ("copy of the code", TRACE + "PermissionError: [Errno 13] Permission denied: "
+     "'/home/me/my runs/.code/trees/0a/me/a project/out put'"),
     ("missing package", TRACE + "ModuleNotFoundError: No module named 'lightning.pytorch'"),
     ("too old", TRACE + "ImportError: torch 2.0.1+cu117 is older than 2.1, which hpckit.parallel "
      "needs: load a newer module, or choose another environment (hpckit submit --env ...)"),

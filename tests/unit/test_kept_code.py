@@ -1,5 +1,6 @@
 """How the files of a project are kept: `hpckit.code`."""
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -16,10 +17,12 @@ import pytest
 
 from hpckit.code import making
 from hpckit.code.difference import compare, unified
-from hpckit.code.files import Found
+from hpckit.code.files import Found, find_files
 from hpckit.code.ignore import patterns
+from hpckit.code.project import project_of
 from hpckit.code.store import Store
-from hpckit.code.tree import Tree, read_tree, verify
+from hpckit.code.tree import Tree, read_manifest, read_tree, tree_name, verify
+from hpckit.collections.collection import CodeRules
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError
 from tests.unit.checkouts import git
@@ -400,3 +403,89 @@ def test_a_tree_of_another_folder_of_runs_is_believed_by_its_hashes(
     with other.shared(), pytest.raises(DamagedFileError):
         other.adopt(tree)
     assert patterns(()) is None
+
+
+def around(tmp_path: Path, store: Store) -> Tree:
+    """Keep a program outside git, with what lies over it."""
+    write(tmp_path, "p/tools/train.py", "p/data/a")
+    project = project_of(tmp_path / "p/tools/train.py", tmp_path)
+    assert project is not None
+    return keep(store, find_files(project, CodeRules()))
+
+
+def test_a_tree_of_another_brings_no_link_but_into_its_folders(
+    tmp_path: Path, store: Store
+) -> None:
+    tree = around(tmp_path, store)
+    tree.path.chmod(0o755)
+    (tree.path / "planted").symlink_to("/etc")
+    links = dict(making.added_links(tree))
+    assert not [path for path in links if path.startswith("/")]  # that is no path in a tree
+    (tmp_path / "others").mkdir()
+    other = Store(tmp_path / "others")
+    with other.shared():
+        copy = other.adopt(tree)
+    assert {*os.listdir(copy.path)} == {*os.listdir(tree.path)} - {"planted"}
+    (over,) = copy.path.rglob("p")
+    assert (over / "data").readlink() == tmp_path / "p/data"
+
+
+def test_a_tree_of_another_is_taken_where_a_folder_over_it_cannot_be_listed(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = around(tmp_path, store)
+    (over,) = tree.path.rglob("p")
+    real = os.scandir
+
+    def scandir(path: Path) -> object:
+        if path == over:
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(making.os, "scandir", scandir)
+    (tmp_path / "others").mkdir()
+    other = Store(tmp_path / "others")
+    with other.shared():
+        copy = other.adopt(tree)
+    assert [path.name for path in copy.path.rglob("train.py")] == ["train.py"]
+
+
+def test_a_tree_whose_folder_is_a_link_now_is_not_taken(tmp_path: Path, store: Store) -> None:
+    tree = around(tmp_path, store)
+    (over,) = tree.path.rglob("p")
+    over.parent.chmod(0o700)
+    over.rename(tmp_path / "moved")
+    over.symlink_to(tmp_path / "moved")
+    with pytest.raises(DamagedFileError, match="p is not what was kept"):
+        verify(tree)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("file", "666 "), ("folder", 0o777), ("folder", 0o4755), ("root", "../../x"), ("root", "/")],
+)
+def test_a_list_of_a_tree_asks_for_nothing_that_hpckit_does_not(
+    tmp_path: Path, store: Store, old: str, new: str | int
+) -> None:
+    said = json.loads(around(tmp_path, store).manifest.text())
+    if old == "file":
+        said["files"][0] = f"{new}{said['files'][0].partition(' ')[2]}"
+    elif old == "folder":
+        said["folders"][1][1] = new
+    else:
+        said["roots"][0][0] = new
+    text = json.dumps(said)
+    with pytest.raises(DamagedFileError, match=r"read-only|leads out"):
+        read_manifest(text, tree_name(text))
+
+
+def test_links_added_at_once_leave_each_folder_its_mode(tmp_path: Path, store: Store) -> None:
+    tree = around(tmp_path, store)
+    (over,) = tree.path.rglob("p")
+    mode = stat.S_IMODE(over.stat().st_mode)
+    over.chmod(0o700)  # another submission is adding its own at this moment
+    (tmp_path / "p/later").touch()
+    again = around(tmp_path, store)
+    assert again.path == tree.path
+    assert (over / "later").is_symlink()
+    assert stat.S_IMODE(over.stat().st_mode) == mode

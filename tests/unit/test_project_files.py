@@ -9,7 +9,7 @@ import pytest
 from hpckit.api.prepare import prepare
 from hpckit.code.files import TooManyError, find_files
 from hpckit.code.making import _mode_over
-from hpckit.code.project import Project, project_of, read_rules
+from hpckit.code.project import Project, part_of, project_of, read_rules
 from hpckit.code.secrets import looks_secret
 from hpckit.collections.collection import CodeRules
 from hpckit.errors import ConfigError
@@ -158,16 +158,19 @@ def test_names_over_a_project_are_those_beside_the_way_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "p/tools/train.py", "p/tools/in.txt", "p/data/a", "p/.env", "p/runs/x",
-          "p/__pycache__/x", "q.txt")  # fmt: skip
+          "p/__pycache__/x", "p/.git.d", "p/.hg/x", "p/zz", "q.txt")  # fmt: skip
     (tmp_path / "p/gone").symlink_to("nowhere")
     project = project_of(tmp_path / "p/tools/train.py", tmp_path)
     assert project is not None
     found = find_files(project, CodeRules())
     (near, name, names), (far, top, others), *_ = found.beside(tmp_path / "p/runs")
-    assert (near, name, names) == (tmp_path / "p", f"{top}/p", ["data", "gone"])
+    assert (near, name) == (tmp_path / "p", f"{top}/p")
+    assert names == [".env", ".git.d", "data", "gone", "zz"]
     assert (far, others) == (tmp_path, ["q.txt"])
+    write(tmp_path, "p/train-1/run.json", "p/.code/trees/x")  # runs in the project's own folder
+    assert next(found.beside(tmp_path / "p"))[2] == [".env", ".git.d", "data", "gone", "runs", "zz"]
     monkeypatch.setattr("hpckit.code.files._MOST_LINKS", 2)
-    assert [names for _, _, names in found.beside(tmp_path / "p/runs")][:2] == [names, []]
+    assert [row for _, _, row in found.beside(tmp_path / "p/runs")][:2] == [names[:2], []]
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o755, 0o555), (0o711, 0o511), (0o700, 0o511)])
@@ -205,7 +208,7 @@ def test_outside_git_a_modules_project_is_the_folder_it_is_imported_from(
     }  # fmt: skip
     monkeypatch.setenv("HOME", str(tmp_path / "src"))  # a place for all kinds of things
     assert project_of(file, tmp_path, tmp_path / "src") == Project(
-        root=tmp_path / "src" / "pkg", git=False, file=file
+        root=tmp_path / "src" / "pkg", git=False, file=file, above=(tmp_path / "src",)
     )
 
 
@@ -229,7 +232,8 @@ def test_of_a_large_folder_outside_git_a_modules_package_is_kept_or_its_file(
     (tmp_path / "runs").mkdir()
     with keeping(submission, tmp_path / "runs") as code:
         assert code is not None
-        assert {row.path.partition("/")[2] for row in code.tree.manifest.files} == kept
+        ((name, _),) = code.tree.manifest.roots
+        assert {row.path.removeprefix(f"{name}/") for row in code.tree.manifest.files} == kept
         assert told in " ".join(code.notes)
         assert bool(told) == bool(code.notes)
 
@@ -244,7 +248,37 @@ def test_a_place_for_all_kinds_of_things_is_no_project(
     assert project == Project(root=tmp_path, git=False, file=tmp_path / "train.py", alone=True)
     found = find_files(project, CodeRules())
     assert names(found) == {"train.py"}
-    assert found.lasting() == ["data", "letters.txt"]
+    assert found.lasting() == [".bashrc", "data", "letters.txt"]
+
+
+def test_hidden_folders_over_a_project_keep_their_names(tmp_path: Path) -> None:
+    write(tmp_path, ".top/.tools/.fit/train.py")
+    project = project_of(tmp_path / ".top/.tools/.fit/train.py", tmp_path)
+    assert project is not None
+    assert project.name.endswith("/.top/.tools/.fit")
+    top = Path("/.top")
+    assert Project(root=top / "a", git=False, above=(top,)).name == "top/a"
+    assert Project(root=top / "a", git=False, above=(Path("/"), top)).name == "code/.top/a"
+
+
+def test_a_work_tree_in_a_conda_environment_is_a_project(tmp_path: Path) -> None:
+    root = work_tree(tmp_path)
+    write(tmp_path, "conda-meta/history")
+    write(root, "train.py")
+    project = project_of(root / "train.py", tmp_path)
+    assert project is not None
+    assert (project.root, project.git, project.name) == (root, True, root.name)
+
+
+def test_a_module_has_what_lies_over_the_folder_it_is_imported_from(tmp_path: Path) -> None:
+    write(tmp_path, "p/src/pkg/deep/train.py", "p/src/one.py")
+    source = tmp_path / "p/src"
+    for file in ("pkg/deep/train.py", "one.py"):
+        project = project_of(source / file, tmp_path, source)
+        assert project is not None
+        assert (project.root, project.above[-1]) == (source, tmp_path / "p")
+    package = part_of(project, source / "pkg")
+    assert (package.root, package.above[-1], package.alone) == (source / "pkg", source, False)
 
 
 def test_an_installed_program_has_no_project(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hpckit_sources_only import find
 
 TYPE_CHECKING = False  # without the cost of importing typing
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType, ModuleType
 
 # In a store of kept code, beside `trees`; it is this user's alone, or it is not believed.
@@ -25,7 +26,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class _Both:
     """Finds modules in a folder of a copy, and then in the project's own."""
 
-    def __init__(self, rows: "list[machinery.FileFinder]") -> None:
+    def __init__(self, rows: "list[machinery.FileFinder | _Project]") -> None:
         self.rows = rows
 
     def find_spec(
@@ -39,9 +40,44 @@ class _Both:
             namespace = namespace or spec
         return namespace
 
+    def iter_modules(self, prefix: str = "") -> "Iterator[tuple[str, bool]]":
+        """Yield names of modules and whether each is a package, as pkgutil asks."""
+        import pkgutil  # noqa: PLC0415  # few programs ask
+
+        seen = set()
+        for row in self.rows:
+            for name, is_package in pkgutil.iter_importer_modules(row, prefix):
+                if name not in seen:
+                    seen.add(name)
+                    yield name, is_package
+
     def invalidate_caches(self) -> None:
         for row in self.rows:
             row.invalidate_caches()
+
+
+class _Project:
+    """Finds in the folder over a copy the copy alone: beside it stand links."""
+
+    def __init__(self, kept: str) -> None:
+        self.name = os.path.basename(kept)  # noqa: PTH119
+        self.row = _find_kept(os.path.dirname(kept))  # noqa: PTH120
+
+    def find_spec(
+        self, name: str, target: "ModuleType | None" = None
+    ) -> "machinery.ModuleSpec | None":
+        mine = name.rpartition(".")[2] == self.name
+        return self.row.find_spec(name, target) if mine else None
+
+    def iter_modules(self, prefix: str = "") -> "Iterator[tuple[str, bool]]":
+        import pkgutil  # noqa: PLC0415  # as above
+
+        for name, is_package in pkgutil.iter_importer_modules(self.row, prefix):
+            if name == prefix + self.name:
+                yield name, is_package
+
+    def invalidate_caches(self) -> None:
+        self.row.invalidate_caches()
 
 
 class _Kept(machinery.SourceFileLoader):
@@ -141,11 +177,22 @@ def install(text: str) -> None:
         for own, kept in (*places, *over):  # runs, and so copies, may lie in the project
             if _is_in(real, kept):
                 inside = real[len(kept) :]
-                return _pair("" if (own, kept) in over else kept + inside, own + inside)
+                if (own, kept) in over:
+                    return _over(own + inside)
+                return _pair(kept + inside, own + inside)
         for own, kept in places:
             if _is_in(real, own):
                 return _pair(kept + real[len(own) :], real)
+            if real == os.path.dirname(own) and over:  # noqa: PTH120
+                return _over(real)
         raise ImportError(path)
+
+    def _over(own: str) -> "_Both":
+        """Find in a folder over a project what lies there now, but the project in its copy."""
+        if not os.path.isdir(own) or _is_installed(own):  # noqa: PTH112
+            raise ImportError(own)
+        mine = [_Project(kept) for root, kept in places if os.path.dirname(root) == own]  # noqa: PTH120
+        return _Both([*mine, find(own)])
 
     def _pair(kept: str, own: str) -> "_Both":
         folders = [path for path in (kept, own) if os.path.isdir(path)]  # noqa: PTH112
