@@ -99,8 +99,12 @@ def project_of(file: Path, here: Path, top: Path | None = None) -> Project | Non
 
 
 def part_of(project: Project, root: Path, *, alone: bool = False) -> Project:
-    """Return a folder in a project outside git, or the program's file in it, as the project."""
-    return replace(project, root=root, package=None, alone=alone, above=_above(root))
+    """Return a folder in a project outside git, or the program's file in it, as the project.
+
+    What stood over the project still does, so each path in the copy stays what it was.
+    """
+    way = [folder for folder in reversed(root.parents) if folder.is_relative_to(project.root)]
+    return replace(project, root=root, package=None, alone=alone, above=(*project.above, *way))
 
 
 def _above(folder: Path) -> tuple[Path, ...]:

@@ -229,10 +229,12 @@ def with_code(tasks: list[Task], submission: "Submission", kept: KeptCode | None
     """Return tasks that run the kept code."""
     if kept is None:
         return tasks
-    script, job = kept.record["script"], submission.job
-    code = submission.place.dir / copy_in_run(str(kept.record["project"]))
+    script, job, place = kept.record["script"], submission.job, submission.place
+    # What is kept may be less than was planned, a folder in it; the job script has the planned one.
+    inside = place.dir / copy_in_run(str(kept.record["project"]))
+    code = place.dir / (place.copy or inside)
     # The word that names it is the last but the arguments.
     start = len(job.program.command(job.environment, own_python()[0])) - 1
-    program = (start, str(code / script)) if script and job.program.kind is not _MODULE else None
+    program = (start, str(inside / script)) if script and job.program.kind is not _MODULE else None
     copies = tuple(kept.tree.places())
     return [replace(row, code_dir=str(code), code_map=copies, program=program) for row in tasks]

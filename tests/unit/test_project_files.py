@@ -15,7 +15,7 @@ from hpckit.collections.collection import CodeRules
 from hpckit.errors import ConfigError
 from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.spec import JobSpec
-from hpckit.submission.kept_code import keeping
+from hpckit.submission.kept_code import keeping, link_code
 from tests.unit.checkouts import git
 from tests.unit.projects import PATHS, found_in, names, work_tree, write
 
@@ -236,6 +236,11 @@ def test_of_a_large_folder_outside_git_a_modules_package_is_kept_or_its_file(
         assert {row.path.removeprefix(f"{name}/") for row in code.tree.manifest.files} == kept
         assert told in " ".join(code.notes)
         assert bool(told) == bool(code.notes)
+        # The job script was rendered before anybody looked how much there is.
+        submission.place.dir.mkdir()
+        link_code(submission.place.dir, code)
+        planned = submission.place.dir / str(submission.place.copy)
+        assert (planned / "train/run.py").read_text() == "import util\n"
 
 
 def test_a_place_for_all_kinds_of_things_is_no_project(
