@@ -56,8 +56,6 @@ def test_a_script_finds_the_top_of_its_project(project: Path, here: Path, stood:
         assert run.state == "COMPLETED", run.errors()
         name = Path.cwd().name
         assert run.logs().splitlines() == ["data tools"] * 4 + [f"net True {name}", "near"]
-    # Nobody compiles what lies over the copy, and nothing is written beside the user's files.
-    assert not [*project.rglob("__pycache__")]
 
 
 def test_only_the_programs_folder_is_kept(project: Path, here: Path) -> None:
