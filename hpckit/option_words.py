@@ -80,6 +80,8 @@ OWN: Mapping[str, str] = {
 _RANGE = r"[0-9]{1,9}(?:-[0-9]{1,9}(?::[0-9]{1,9})?)?"
 _NUMBERS = rf"({_RANGE}(?:,{_RANGE})*)(?:%([0-9]+))?"
 _WRITTEN_OUT = 10
+# What is no list of values, though it has some: of a mapping half is lost, of a set the order.
+NO_LISTS = (str, bytes, Mapping, set, frozenset)
 # These can ask for GPUs, too.
 _GRES = ("gres", "tres-per-task")
 
@@ -222,8 +224,9 @@ def _key(key: object) -> str:
 
 
 def _listed(key: str, values: object) -> Sequence[object]:
-    no_list = isinstance(values, str | bytes | Mapping | set | frozenset)
-    rows = () if no_list or not isinstance(values, Iterable) else tuple(values)
+    rows: tuple[object, ...] = ()
+    if isinstance(values, Iterable) and not isinstance(values, NO_LISTS):
+        rows = tuple(values)
     if not rows:
         raise RequestError(f"array={{{key!r}: {values!r}}} must be a list of values, at least one.")
     return rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpckit.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
 from hpckit.errors import RequestError
-from hpckit.option_words import as_word
+from hpckit.option_words import NO_LISTS, as_word
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from hpckit.api.run import Run
 
-_NO_LISTS = (str, bytes, Mapping, set, frozenset)
 # What an empty one is, who reads it says.
 _PROGRAM = Kind(PATH.what, WORD.fits)
 _TARGET = Kind("the name of a workload or a strategy", lambda given: isinstance(given, str))
@@ -161,8 +160,7 @@ def _after(value: Any) -> list[str]:  # noqa: ANN401  # users' own
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
     """Return an option's value as the command line could have it."""
     match name:
-        # Of a mapping the values would be lost, and of a set the order.
-        case "args" if isinstance(value, _NO_LISTS) or not isinstance(value, Iterable | None):
+        case "args" if isinstance(value, NO_LISTS) or not isinstance(value, Iterable | None):
             raise RequestError(f"args={value!r} must be a list, as in args=['--lr', 0.1].")
         case "args" if value is not None:
             return [_word(row) for row in value]

@@ -1,7 +1,6 @@
 """`hpckit.report`: what the GPUs of a user, an account or a whole cluster did over some time."""
 
 import getpass
-import pwd
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from hpckit.group_report.parts import joined
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
-from hpckit.paths import whole_path
+from hpckit.paths import login, whole_path
 from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import counts_gpus, keeps_accounting, told_config
@@ -143,8 +142,8 @@ def _asked(
 def _login(word: str) -> str:
     """Return a user's login name; sacct takes numbers as well, but ledgers know names alone."""
     try:
-        return pwd.getpwuid(int(word)).pw_name if word.isdecimal() else word
-    except (KeyError, OverflowError):
+        return (login(int(word)) if word.isdecimal() else None) or word
+    except OverflowError:
         return word
 
 

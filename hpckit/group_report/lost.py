@@ -18,7 +18,7 @@ from hpckit.ranks import attempt_times
 from hpckit.runs import Run
 from hpckit.slurm.client import patience
 from hpckit.slurm.jobs import squeue
-from hpckit.slurm.states import JobRecord, is_running
+from hpckit.slurm.states import JobRecord, is_past_limit
 from hpckit.text import counted, listed
 
 _MOST_NAMED = 5
@@ -82,11 +82,8 @@ def by_queue(rows: Sequence[Allocation]) -> Ends:
 
 
 def _is_late(row: Allocation) -> bool:
-    if row.end is not None or row.start_lost or not is_running(row.state):
-        return False
-    if row.limit_s is None or row.elapsed_s is None:
-        return False
-    return row.elapsed_s > row.limit_s + APART_S
+    known = row.end is not None or row.start_lost
+    return not known and is_past_limit(row.state, row.elapsed_s, row.limit_s)
 
 
 def _is_in(queued: Mapping[str, JobRecord], row: Allocation) -> bool:

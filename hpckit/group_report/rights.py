@@ -4,10 +4,9 @@ Where slurmdbd.conf(5) has `PrivateData=jobs`, users see their own jobs, coordin
 accounts, operators and administrators all.
 """
 
-import os
-import pwd
 from collections.abc import Sequence
 
+from hpckit.paths import user_name
 from hpckit.slurm.client import ask, own_patience_s, patience
 
 _COLUMNS = "format=AdminLevel,Coordinators"
@@ -22,7 +21,7 @@ def rights(users: Sequence[str]) -> list[str]:
     Raises:
         CommandError: accounting does not say.
     """
-    me = _login()
+    me = user_name()
     if list(users) == [me]:
         return []
     with patience(own_patience_s()):  # sacct may have minutes; this is only for the next time
@@ -30,11 +29,3 @@ def rights(users: Sequence[str]) -> list[str]:
         settings = ask(("sacctmgr", "-nP", "show", "config")).stdout
     private = (line for line in settings.splitlines() if line.startswith(_PRIVATE))
     return [*person.splitlines(), *(" ".join(line.split()) for line in private)]
-
-
-def _login() -> str:
-    number = os.getuid()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:  # as in a container without the machine's list of users
-        return str(number)

@@ -5,13 +5,10 @@ from collections.abc import Iterator, Sequence
 from hpckit.report.attempt_spans import filled, lost_rows
 from hpckit.report.known_job import KnownJob
 from hpckit.report.terminal import duration
-from hpckit.slurm.states import JobState, is_finished, is_running
+from hpckit.slurm.states import JobState, is_finished, is_past_limit
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import SourceNote
-
-# Slurm ends jobs some seconds after their time limit.
-_LATE_S = 60
 
 
 def lost_notes(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
@@ -39,11 +36,10 @@ def state_notes(known: KnownJob) -> Iterator[SourceNote]:
 def end_notes(known: KnownJob) -> Iterator[SourceNote]:
     """Say of a job that the queue does not have, and that is over, that accounting has no end."""
     last = known.last
-    if known.record or last is None or not is_running(last.state):
+    if known.record or last is None:
         return
-    if last.elapsed_s is None or not last.time_limit_min:
-        return
-    if last.elapsed_s > last.time_limit_min * 60 + _LATE_S:
+    limit_s = last.time_limit_min * 60 if last.time_limit_min else None
+    if is_past_limit(last.state, last.elapsed_s, limit_s):
         text = (
             "Accounting has lost the end of this job: the queue does not have the job, and its "
             "time limit is over. Its time and hours go on up to now, and are too high. "

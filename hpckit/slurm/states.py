@@ -12,6 +12,7 @@ from enum import StrEnum
 from hpckit.frozen import frozen
 
 _SHELLS = 128  # what a shell adds to the number of a signal
+_ENDS_S = 60.0  # Slurm ends jobs some seconds after their time limit
 _EXIT = r"(\d{1,9})(?::(\d{1,9}))?"
 _ARRAY_RANGE = r"(\d+)_\[([^\]%]*)(?:%\d+)?\]?"
 _TASKS = r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?"
@@ -159,6 +160,13 @@ def is_waiting(state: JobState) -> bool:
 def is_running(state: JobState) -> bool:
     """Say whether a job holds nodes, as far as its state tells."""
     return not is_finished(state) and not is_waiting(state) and state is not JobState.UNKNOWN
+
+
+def is_past_limit(state: JobState, elapsed_s: float | None, limit_s: float | None) -> bool:
+    """Say whether a job runs longer than Slurm lets it, which ends it: its end has got lost."""
+    if elapsed_s is None or limit_s is None or not is_running(state):
+        return False
+    return elapsed_s > limit_s + _ENDS_S
 
 
 def _parse_word(word: str) -> JobState:
