@@ -14,6 +14,7 @@
  * real time; the counter itself is the exact integral.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -105,19 +106,20 @@ static char *named(const char *text) {
     return path;
 }
 
+/* When the script started: what the first process to ask wrote, be there several at one moment. */
 static double begun(const char *path) {
     double told = real_now() - 0.25;
     char part[4096];
     if (!path) return told;
+    snprintf(part, sizeof part, "%s.XXXXXX", path);
+    int own = mkstemp(part);
+    if (own < 0 || dprintf(own, "%.9f\n", told) < 0 || close(own)) abort();
+    int lost = link(part, path);
+    if (lost && errno != EEXIST) abort();
+    unlink(part);
+    if (!lost) return told;
     FILE *file = fopen(path, "r");
-    if (file) {
-        if (fscanf(file, "%lf", &told) != 1) abort();
-    } else {
-        snprintf(part, sizeof part, "%s.part", path);
-        if (!(file = fopen(part, "w"))) abort();
-        fprintf(file, "%.9f\n", told);
-        if (fflush(file) || rename(part, path)) abort();
-    }
+    if (!file || fscanf(file, "%lf", &told) != 1) abort();
     fclose(file);
     return told;
 }

@@ -126,7 +126,9 @@ class Stub:
     def environment(self, gpus: Sequence[Gpu], *, scale: float = 1.0) -> dict[str, str]:
         """Write the script; it starts with the first call."""
         script = self.folder / "script.txt"
-        script.write_text(self.script(gpus))
+        part = self.folder / "script.part"
+        part.write_text(self.script(gpus))
+        part.replace(script)  # whole at any moment: a sampler may be reading
         self.scale, self.started = scale, None
         self.began.unlink(missing_ok=True)
         return {
