@@ -28,7 +28,8 @@ from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.launchers import LAUNCHERS, find_launcher
-from hpckit.render import Rendered, list_templates
+from hpckit.render import Rendered, is_report, list_templates
+from hpckit.render.reports import REPORT_VARIABLES
 from hpckit.render.template_faults import template_faults
 from hpckit.schedulers.base import Machine
 from hpckit.sinks import EVENTS, Command, Notify
@@ -118,7 +119,8 @@ _PLACE = RunPlace(run_id="lint", dir=Path("/runs/it's 100%/lint"), cwd="/home/a 
 def read_faults(found: Found, collections: tuple[Collection, ...]) -> Iterator[Finding]:
     """Yield what is wrong with a template without rendering it."""
     try:
-        for line, message in template_faults(found, VARIABLES, collections):
+        known = REPORT_VARIABLES if is_report(found.name) else VARIABLES
+        for line, message in template_faults(found, known, collections):
             yield Finding(path=str(found.path), line=line, message=message)
     except TemplateError as error:
         yield finding(error, found.path)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TextIO
 
 from hpckit.api.run import Run
 from hpckit.arguments import PATH, checked
+from hpckit.collections import search_path
 from hpckit.errors import JobError, RequestError
 from hpckit.files import write_shown
 from hpckit.frozen import frozen
@@ -99,6 +100,20 @@ class JobStats:
         from hpckit.pages.write import write_picture_of  # noqa: PLC0415  # seldom
 
         return write_picture_of(self.found or Gathered(job=self.job), typed_path(path), kind)
+
+    @checked(template=str)
+    def render(self, template: str) -> str:
+        """Return what `hpckit stats --template` prints: a group's own form of the figures.
+
+        Args:
+            template: `note` for `templates/report/note.md.j2` on the search path.
+
+        Raises:
+            TemplateError: there is none, or it is wrong.
+        """
+        from hpckit.render.reports import render_report  # noqa: PLC0415  # seldom
+
+        return render_report(template, {"stats": self.document()}, search_path())
 
     def openmetrics(self) -> str:
         """Return what `hpckit stats --openmetrics` prints: its figures as OpenMetrics text."""
@@ -212,6 +227,11 @@ class StatsList(list[JobStats]):
     def html(self, path: Path | str) -> Path:
         """Write what `hpckit stats --html` writes; see `JobStats.html`."""
         return _write_html(self, path)
+
+    @checked(template=str)
+    def render(self, template: str) -> str:
+        """Return each of them as a group's own form has it, one after the other; see `JobStats`."""
+        return "".join(row.render(template) for row in self)
 
     def openmetrics(self) -> str:
         """Return the figures of all of them as OpenMetrics text."""

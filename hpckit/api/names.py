@@ -16,6 +16,7 @@ from hpckit.find import read_index
 from hpckit.launchers import LAUNCHERS
 from hpckit.ranks import first_failure, read_ranks
 from hpckit.render.loader import list_templates
+from hpckit.render.reports import report_templates, short_name
 from hpckit.runs import Run, read_run
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.states import JobState
@@ -69,6 +70,12 @@ def _templates(word: str | None) -> Iterator[Offer]:
     del word
     found = find_all("*.sh.j2", "templates/slurm", _collections())
     yield from ((name.removesuffix(".sh.j2"), row.collection.name) for name, row in found.items())
+
+
+def _report_templates(word: str | None) -> Iterator[Offer]:
+    del word
+    found = report_templates(_collections())
+    yield from ((short_name(name), row.collection.name) for name, row in found.items())
 
 
 def _template_files(word: str | None) -> Iterator[Offer]:
@@ -142,6 +149,7 @@ _KINDS: dict[str, Callable[[str | None], Iterator[Offer]]] = {
     "workload": _workloads,
     "site": _sites,
     "template": _templates,
+    "report template": _report_templates,
     "template file": _template_files,
     "collection": _collection_names,
     "environment": _environments,

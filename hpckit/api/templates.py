@@ -11,7 +11,8 @@ from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
-from hpckit.render import find_template, list_templates, read_template
+from hpckit.render import find_template, is_report, list_templates, read_template
+from hpckit.render.reports import REPORT_VARIABLES, find_report_template, report_templates
 from hpckit.render.written_out import written_out
 from hpckit.text import in_line
 
@@ -27,9 +28,9 @@ class Template(Found):
         """Return its source.
 
         Raises:
-            TemplateError: it cannot be read, or an expression in it stands inside quotes.
+            TemplateError: it cannot be read, or an expression in a script's stands inside quotes.
         """
-        return read_template(self)
+        return read_template(self, script=not is_report(self.name))
 
     def hash(self) -> str:
         """Return the hash of its bytes, as `run.json` has it."""
@@ -90,11 +91,26 @@ def template(name: str, *, tell: Tell = log) -> Template:
     return _template(find_template(name, searched(tell)))
 
 
+@checked(name=str, tell=FUNCTION)
+def report_template(name: str, *, tell: Tell = log) -> Template:
+    """Return a template of `templates/report/` by its name, as `Report.render` takes it.
+
+    Raises:
+        TemplateError: there is none, or several, or it makes files of an unknown kind.
+    """
+    return _template(find_report_template(name, searched(tell)))
+
+
 def template_variables() -> dict[str, str]:
     """Return the variables that a script template may use, and what they mean."""
     from hpckit.job.script import VARIABLES  # noqa: PLC0415  # most lists need none of it
 
     return dict(VARIABLES)
+
+
+def report_variables() -> dict[str, str]:
+    """Return the variables that a template of `templates/report/` may use, and what they mean."""
+    return dict(REPORT_VARIABLES)
 
 
 @frozen(kw_only=True)
@@ -103,7 +119,7 @@ class Linted:
 
     Attributes:
         subject: a template with its collection, `advice`, or `collections`.
-        tried: how much of it: `12 plans`, `29 rules`.
+        tried: how much of it: `12 plans`, `29 rules`, `2 documents`.
         findings: what is wrong, a line each, most with the file and its line.
     """
 
@@ -116,13 +132,14 @@ class Linted:
 def lint(*names: str) -> Iterator[Linted]:
     """Yield what is wrong with templates: each is rendered for a matrix of plans and parsed.
 
-    Without names: with every script template on the search path, and all else that collections
-    hold: manifests, other templates, sites, workloads, rules of advice, and who can write them.
+    Those of reports are rendered with all figures, and with none. Without names: with every script
+    and report template on the search path, and all else that collections hold: manifests, other
+    templates, sites, workloads, rules of advice, and who can write them.
 
     Raises:
         TemplateError: there is no such template.
     """
-    from hpckit.lint import lint_collection, lint_template  # noqa: PLC0415  # half of hpckit
+    from hpckit.lint import lint_collection  # noqa: PLC0415  # half of hpckit
 
     # A manifest at fault is one more finding, and no reason to stop.
     collections = survey(broken=[]).collections
@@ -136,16 +153,29 @@ def lint(*names: str) -> Iterator[Linted]:
             findings=_new(found, ()),
         )
     known = [name for name in list_templates(collections) if name.startswith("slurm/")]
-    for name in names or known:
+    for name in names or (*known, *report_templates(collections)):
         place = find_template(name, collections)
-        count, findings = lint_template(place.name, collections)
+        tried, findings = _rendered(place.name, collections)
         yield Linted(
             subject=f"{place.name} ({place.collection.label()})",
-            tried=f"{count} plans",
+            tried=tried,
             findings=_new(findings, found),
         )
     if not names:
         yield _advice(collections, [row.message for row in found])
+
+
+def _rendered(name: str, collections: tuple[Collection, ...]) -> "tuple[str, Sequence[Finding]]":
+    """Return with what a template was rendered, and what is wrong."""
+    if is_report(name):
+        from hpckit.api.lint_reports import lint_report  # noqa: PLC0415  # schemas, likewise
+
+        count, findings = lint_report(name, collections)
+        return f"{count} documents", findings
+    from hpckit.lint import lint_template  # noqa: PLC0415  # likewise
+
+    count, findings = lint_template(name, collections)
+    return f"{count} plans", findings
 
 
 def _advice(collections: tuple[Collection, ...], known: Sequence[str]) -> Linted:

@@ -33,6 +33,8 @@ _VALUES = {
     "--grow": "parameter", "--after": "run", "--from": "run", "--skip-check": "check",
     "--state": "state", "--by": "by",
 }  # fmt: skip
+# Of one command alone.
+_OF_COMMAND = {(name, "--template"): "report template" for name in ("report", "stats")}
 # And a command's arguments, in order; the last one again and again.
 _ARGUMENTS = {
     "submit": ("target", "file"), "scale": ("target", "file"), "jobs": (), "report": (),
@@ -176,7 +178,7 @@ def _values(
 ) -> list[Offer] | None:
     if option is None:
         return []
-    kind = _VALUES.get(option)
+    kind = _OF_COMMAND.get((name, option)) or _VALUES.get(option)
     if kind is None:
         return None if options[option]["value"] in ("DIR", "FILE", "<path>", "PATTERN") else []
     if kind == "parameter":

@@ -40,6 +40,10 @@ HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser.")
 ]
 SchemaOption = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --json.")]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option("--template", metavar="NAME", help="Print it by this template of report/."),
+]
 MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 
 
@@ -63,6 +67,7 @@ def report(
     csv: CsvOption = False,
     markdown: MarkdownOption = False,
     html: HtmlOption = None,
+    template: TemplateOption = None,
     schema: SchemaOption = False,
 ) -> None:
     """Show GPU-hours held, used and lost: your own, an account's, everybody's.
@@ -72,12 +77,17 @@ def report(
     # No other command needs it.
     from hpckit.api.report import report as make  # noqa: PLC0415
     from hpckit.api.report import report_schema  # noqa: PLC0415
+    from hpckit.api.templates import report_template  # noqa: PLC0415
 
-    if json + csv + markdown + (html is not None) + schema > 1:
-        raise RequestError("Give one of --json, --csv, --markdown, --html and --schema.")
+    if json + csv + markdown + (html is not None) + (template is not None) + schema > 1:
+        raise RequestError(
+            "Give one of --json, --csv, --markdown, --html, --template and --schema."
+        )
     if schema:
         print_json(report_schema())
         return
+    if template is not None:
+        report_template(template)  # before Slurm is asked, which may take minutes
     with slow_answers_told(say_note):
         found = make(
             users=tuple(users or ()),
@@ -99,6 +109,8 @@ def report(
             note(text)
     elif markdown:
         show_text(found.markdown())
+    elif template is not None:
+        show_text(found.render(template))
     elif html:
         page = found.html(html)
         note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

@@ -21,11 +21,14 @@ def show(
     *,
     shapes: Sequence[str] = (),
     files: Mapping[str, Path] | None = None,
+    template: str = "",
     everything: bool = False,
     watch: bool = False,
     fail_under: float | None = None,
 ) -> None:
     """Show jobs as a page each, or as one of `shapes`; or write `files`. See `hpckit.cli.stats`.
+
+    `template` is the name of that shape's.
 
     Raises:
         RequestError: no job was given, or more than one shape. HpckitError: what went wrong with
@@ -37,7 +40,8 @@ def show(
         raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
     if len(shapes) + bool(files) > 1:
         raise RequestError(
-            "Give one of --json, --jobstats, --grafana and --openmetrics, or files to write."
+            "Give one of --json, --jobstats, --grafana, --openmetrics and --template, or files to "
+            "write."
         )
     if watch:
         if shapes or files or fail_under is not None:
@@ -48,6 +52,8 @@ def show(
     found, missing = _find(job_ids, runs, samples, drawn)
     if found and files:
         _write(found, files)
+    elif found and "template" in shapes:
+        show_text(found.render(template))
     elif found:
         shape = shapes[0] if shapes else "page"
         missing += _print(found, shape, everything=everything, many=len(job_ids) > 1)

@@ -50,6 +50,9 @@ _Png = Annotated[
 _Svg = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the same picture as an SVG.")
 ]
+_Template = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Print it by this template of report/.")
+]
 _FailUnder = Annotated[
     float | None,
     typer.Option(
@@ -87,6 +90,7 @@ def stats(
     html: _Html = None,
     png: _Png = None,
     svg: _Svg = None,
+    template: _Template = None,
     fail_under: _FailUnder = None,
     schema: _Schema = False,
     explain_rule: _Explain = None,
@@ -103,18 +107,24 @@ def stats(
         show_text(grafana_dashboard())
         return
     files = {"html": html, "png": png, "svg": svg, "textfile": textfile}
-    shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "openmetrics": openmetrics}
+    shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "openmetrics": openmetrics,
+              "template": template is not None}  # fmt: skip
     if explain_rule is not None:
         for word in (name for name, asked in (shapes | files).items() if asked):
             raise RequestError(f"--explain prints a text about a rule: leave out --{word}.")
         say(explain_advice(explain_rule))
         return
+    if template is not None:
+        from hpckit.api.templates import report_template  # noqa: PLC0415  # seldom
+
+        report_template(template)  # before Slurm is asked
     show(
         job_ids or (),
         runs,
         samples,
         shapes=[name for name, asked in shapes.items() if asked],
         files={name: path for name, path in files.items() if path},
+        template=template or "",
         everything=everything,
         watch=watch,
         fail_under=fail_under,

@@ -69,10 +69,11 @@ def show(
 @commands.command("vars")
 def variables(json: JsonOption = False) -> None:
     """List the variables a template may use."""
+    found = {**api.template_variables(), **api.report_variables()}
     if json:
-        print_json(api.template_variables())
+        print_json(found)
     else:
-        say(table(("VARIABLE", "MEANING"), list(api.template_variables().items())))
+        say(table(("VARIABLE", "MEANING"), list(found.items())))
 
 
 @commands.command()
@@ -81,10 +82,10 @@ def lint(
 ) -> None:
     """Render script templates for a matrix of plans, and check them.
 
-    By bash -n, shellcheck and Slurm's own rule. Without names, every script template on the search
-    path, and all else that collections hold: manifests, other templates, sites, workloads, rules of
-    advice, and who can write them. Each finding has a file and a line. Exit status 1 when something
-    is wrong.
+    By bash -n, shellcheck and Slurm's own rule; report templates with all figures and with none.
+    Without names, every script and report template on the search path, and all else that
+    collections hold: manifests, other templates, sites, workloads, rules of advice, and who can
+    write them. Each finding has a file and a line. Exit status 1 when something is wrong.
     """
     bad = 0
     for row in api.lint(*(names or ())):

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.arguments import PATH, checked
+from hpckit.collections import search_path
 from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.paths import typed_path
+from hpckit.render.reports import render_report
+from hpckit.render.writers import format_hours, markdown
 from hpckit.report.terminal import energy, mass
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
@@ -131,6 +134,18 @@ class Report:
         """Return the report as Markdown."""
         return "\n".join(_markdown(self)) + "\n"
 
+    @checked(template=str)
+    def render(self, template: str) -> str:
+        """Return what `hpckit report --template` prints: a group's own form of the report.
+
+        Args:
+            template: `mail` for `templates/report/mail.txt.j2` on the search path.
+
+        Raises:
+            TemplateError: there is none, or it is wrong.
+        """
+        return render_report(template, {"report": self.document()}, search_path())
+
     def text(self, table: Table | None = None, width: int | None = None) -> str:
         """Return the report as a page of plain text.
 
@@ -192,13 +207,13 @@ def _title(report: Report) -> str:
 def _lines(report: Report) -> Iterator[str]:
     """Yield the verdict."""
     whole = report.total
-    held = _hours(whole.gpu_hours)
+    held = format_hours(whole.gpu_hours)
     yield f"{counted(whole.jobs, 'job')}, {whole.failed_jobs} failed; {held} GPU-hours held"
     if whole.gpu_hours_measured:
         share = _percent(whole.gpu_hours_measured, whole.gpu_hours)
         yield (
             f"utilization {whole.utilization_percent:.0f} % (known of {share} of the GPU-hours): "
-            f"{_hours(whole.gpu_hours_unused)} GPU-hours without work"
+            f"{format_hours(whole.gpu_hours_unused)} GPU-hours without work"
         )
     elif whole.gpu_hours:
         yield (
@@ -207,7 +222,7 @@ def _lines(report: Report) -> Iterator[str]:
         )
     if whole.gpu_hours_failed:
         lost = _percent(whole.gpu_hours_failed, whole.gpu_hours)
-        yield f"{_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"
+        yield f"{format_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"
     if whole.wait_median_s is not None and whole.wait_p90_s is not None:
         yield (
             f"queue: half of the jobs waited at most {format_seconds(whole.wait_median_s)}, "
@@ -232,7 +247,7 @@ def _distribution(totals: Totals, width: int) -> Iterator[str]:
     most = max(totals.utilization_hours)
     for low, high, hours in zip((0, *CLASSES), CLASSES, totals.utilization_hours, strict=False):
         bar = "#" * round(width * hours / most) if most else ""
-        yield f"  {low:>3}-{high:<3} %  {_hours(hours):>9}  {bar}".rstrip()
+        yield f"  {low:>3}-{high:<3} %  {format_hours(hours):>9}  {bar}".rstrip()
 
 
 def _row(name: str, one: Totals) -> tuple[str, ...]:
@@ -242,11 +257,11 @@ def _row(name: str, one: Totals) -> tuple[str, ...]:
         in_line(name),
         str(one.jobs),
         str(one.failed_jobs),
-        _hours(one.gpu_hours),
+        format_hours(one.gpu_hours),
         _percent(one.gpu_hours_measured, one.gpu_hours),
         used,
-        _hours(one.gpu_hours_unused) if one.gpu_hours_measured else "-",
-        _hours(one.gpu_hours_failed),
+        format_hours(one.gpu_hours_unused) if one.gpu_hours_measured else "-",
+        format_hours(one.gpu_hours_failed),
         "-" if asked is None else f"{asked:.1f} x",
         "-" if one.wait_median_s is None else format_seconds(one.wait_median_s),
     )
@@ -260,8 +275,8 @@ def _wasteful_row(job: WastefulJob) -> tuple[str, ...]:
         in_line(job.name),
         job.state,
         "-" if job.gpus is None else str(job.gpus),
-        _hours(job.gpu_hours),
-        _hours(job.gpu_hours_wasted),
+        format_hours(job.gpu_hours),
+        format_hours(job.gpu_hours_wasted),
         "-" if used is None else f"{used:.0f} %",
         in_line(job.advice or "-"),
     )
@@ -307,8 +322,8 @@ def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _markdown(report: Report) -> Iterator[str]:
-    yield f"# {_escaped(_title(report))}\n"
-    yield from (f"- {_escaped(line)}" for line in _lines(report))
+    yield f"# {markdown(_title(report))}\n"
+    yield from (f"- {markdown(line)}" for line in _lines(report))
     if report.groups:
         yield ""
         rows = [_row(name, one) for name, one in report.groups.items()]
@@ -323,16 +338,7 @@ def _markdown(report: Report) -> Iterator[str]:
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in (heads, ["---"] * len(heads), *rows):
-        yield "| " + " | ".join(_escaped(cell) if row[0] != "---" else cell for cell in row) + " |"
-
-
-def _escaped(text: str) -> str:
-    """Return text that Markdown, and HTML in it, take as it is."""
-    return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>()#|!~&" else letter for letter in text)
-
-
-def _hours(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.3g}"
+        yield "| " + " | ".join(markdown(cell) if row[0] != "---" else cell for cell in row) + " |"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -7,6 +7,7 @@ such a template is refused when it is loaded.
 
 from hpckit.render.loader import (
     find_template,
+    is_report,
     list_templates,
     read_template,
     spellings,
@@ -17,6 +18,7 @@ from hpckit.render.rendering import Rendered, load, render
 __all__ = [
     "Rendered",
     "find_template",
+    "is_report",
     "list_templates",
     "load",
     "read_template",

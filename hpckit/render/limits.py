@@ -42,7 +42,7 @@ class Budget:
         """Count text, also what a macro or a block prints that is printed again later."""
         self._text += len(text)
         if self._text > MAX_OUTPUT_BYTES:
-            raise OverflowError(f"the script is larger than {MAX_OUTPUT_BYTES} bytes")
+            raise OverflowError(f"the text is larger than {MAX_OUTPUT_BYTES} bytes")
 
     def worked(self, *values: object) -> None:
         """Count values an operation reads or gives."""

@@ -28,6 +28,14 @@ def find_template(name: str, collections: tuple[Collection, ...]) -> Found:
     return _find(name, list_templates(collections))
 
 
+FOLDER = "report/"
+
+
+def is_report(name: str) -> bool:
+    """Say whether a template, by its full name, is one of a report, and none of a script."""
+    return name.startswith(FOLDER)
+
+
 def spellings(name: str) -> tuple[str, ...]:
     """Return the full names that a template's name may stand for, in the order they are tried."""
     return (name, f"slurm/{name}.sh.j2", f"{name}.sh.j2")
@@ -48,10 +56,12 @@ class Loader:
     """Finds templates on the search path, reads each once, and remembers which were used.
 
     A template that extends its own name gets the next one down the path; `NAME:path` reaches into
-    the collection called NAME. Inside Jinja such a template is called `NAME:path`.
+    the collection called NAME. Inside Jinja such a template is called `NAME:path`. `script`: they
+    make one for bash, and no expression may stand inside quotes.
     """
 
     collections: tuple[Collection, ...]
+    script: bool = True
     used: dict[str, Found] = field(default_factory=dict)
     _read: dict[str, str] = field(default_factory=dict)
     _listed: dict[int, dict[str, Found]] = field(default_factory=dict)
@@ -99,13 +109,13 @@ class Loader:
         if found is None or (owner and found.collection.name != owner):
             return None
         if name not in self._read:
-            self._read[name] = read_template(found)
+            self._read[name] = read_template(found, script=self.script)
         self.used[name] = found
         return self._read[name], str(found.path), lambda: True
 
 
-def read_template(found: Found) -> str:
-    """Read a template's source, and refuse expressions inside quotes.
+def read_template(found: Found, *, script: bool = True) -> str:
+    """Read a template's source; in one of a script, refuse expressions inside quotes.
 
     Raises:
         TemplateError: unreadable, or an expression inside quotes or a here-document.
@@ -120,7 +130,7 @@ def read_template(found: Found) -> str:
         raise TemplateError(f"cannot be read: {error}.", at=found.path) from error
     if len(content) > MAX_SOURCE_BYTES:
         raise TemplateError(f"the template is longer than {MAX_SOURCE_BYTES} bytes.", at=found.path)
-    if fault := quoted_expression(source):
+    if script and (fault := quoted_expression(source)):
         line, expression = fault
         raise TemplateError(
             f"{expression} is inside quotes or a here-document. "

@@ -43,8 +43,18 @@ def render(
     collections: tuple[Collection, ...],
     *,
     trace: bool = False,
+    write: Callable[[Any], str] | None = None,
+    filters: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Rendered:
-    """Render the template `name` with `context`; `trace` asks for each line's origin.
+    """Render the template `name` with `context`.
+
+    Args:
+        name: of the template.
+        context: its variables.
+        collections: the search path.
+        trace: ask for each line's origin.
+        write: writes a value; by default for a job script.
+        filters: more filters than scripts have.
 
     Raises:
         TemplateError: unknown template or variable, a syntax error, a value that cannot be quoted,
@@ -52,11 +62,12 @@ def render(
     """
     import jinja2
 
-    loader = Loader(collections)
-    environment = sandbox.make_environment(loader)
+    loader = Loader(collections, script=write is None)
+    environment = sandbox.make_environment(loader, write, filters)
     if trace:
         _add_marks(environment)
-    _compile_once(environment, _made_before if trace else _kept_on_disk)
+    if write is None:  # constants in kept code were written for a script
+        _compile_once(environment, _made_before if trace else _kept_on_disk)
     found = loader.find(name)
     try:
         template = environment.get_template(found.name)

@@ -6,7 +6,7 @@ lists, loops and plain text go by it; so `rewrite` leads each through a filter.
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _FILTERS = ("length", "first", "last", "sort", "unique", "replace", "lower", "upper", "default",
             "join", "trim", "reject", "select", "list", "int")  # fmt: skip
+# What a report works on are rows of figures; a script's values have none.
+_ALL_FILTERS = (*_FILTERS, "abs", "float", "map", "max", "min", "rejectattr", "reverse", "round",
+                "selectattr", "sum")  # fmt: skip
 # Methods of Python's own values that give little more than they take; `format`, `center` and
 # `zfill` make much of little.
 _METHODS: dict[type, frozenset[str]] = {
@@ -36,32 +39,48 @@ _METHODS: dict[type, frozenset[str]] = {
 }  # fmt: skip
 
 
-def make_environment(loader: "Loader") -> "SandboxedEnvironment":
-    """Return the environment of one script: strict, sandboxed, counted, quoting by itself."""
+def make_environment(
+    loader: "Loader",
+    write: Callable[[Any], str] | None = None,
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+) -> "SandboxedEnvironment":
+    """Return the environment of one text: strict, sandboxed, counted, quoting by itself.
+
+    Args:
+        loader: finds its templates.
+        write: writes a value; by default for a job script.
+        filters: more of them, of plain values.
+    """
     from jinja2 import StrictUndefined, pass_context
 
     budget = Budget()
+    written = write or _in_script
     environment = _environment_class(loader, budget)(
         loader=loader.as_jinja(),
         undefined=StrictUndefined,
         autoescape=True,  # so that super() and macros give Markup
         # With the context Jinja does not print constants by itself, by the rules of HTML.
-        finalize=pass_context(lambda _, value: _finalize(value, budget)),
+        finalize=pass_context(lambda _, value: _finalize(value, budget, written)),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     # Only filters that give plain values: `safe` and the HTML ones would step round the quoting.
     known = environment.filters
-    environment.filters = {name: _of_plain(known[name], budget) for name in _FILTERS}
+    named = {name: known[name] for name in (_FILTERS if write is None else _ALL_FILTERS)}
+    if "map" in named:
+        named["map"] = _by_attribute(known["map"])
+    named |= filters or {}
+    environment.filters = {name: _of_plain(row, budget) for name, row in named.items()}
+    # Names with a blank: no template can name these.
     environment.filters |= {
         "join": _checked_first(refuse_long_join, environment.filters["join"]),
         "replace": _checked_first(refuse_long_replace, environment.filters["replace"]),
-        "rewritten_plain": _plain,
-        "rewritten_sbatch": _for_sbatch,
-        "rewritten_text": pass_context(lambda _, text: _text(text)),
-        "rewritten_rounds": pass_context(lambda _, values: budget.rounds(values)),
-        "rewritten_weighed": pass_context(lambda _, value: _weighed(value, budget)),
+        "rewritten plain": _plain,
+        "rewritten sbatch": _for_sbatch if write is None else _same,
+        "rewritten text": pass_context(lambda _, text: _text(text)),
+        "rewritten rounds": pass_context(lambda _, values: budget.rounds(values)),
+        "rewritten weighed": pass_context(lambda _, value: _weighed(value, budget)),
     }
     environment.tests = {name: _counted(test, budget) for name, test in environment.tests.items()}
     environment.globals = {"refuse": _refuse}
@@ -118,18 +137,26 @@ def _environment_class(loader: "Loader", budget: Budget) -> "type[SandboxedEnvir
     return Environment
 
 
-def _finalize(value: Any, budget: Budget) -> Any:  # noqa: ANN401
+def _finalize(value: Any, budget: Budget, write: Callable[[Any], str]) -> Any:  # noqa: ANN401
     from jinja2 import StrictUndefined
     from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
 
     if isinstance(value, StrictUndefined):
         return value  # it raises, with its name, when it is printed
-    if value is None:
-        raise ValueError("this value is none and cannot be printed; test it with `if` first")
     # Markup is what super() and macros give: text this function has already seen.
-    text = value if isinstance(value, Markup) else Markup(shell_word(value))  # noqa: S704  # quoted just here
+    text = value if isinstance(value, Markup) else Markup(write(value))  # noqa: S704  # quoted just here
     budget.printed(text)
     return text
+
+
+def _in_script(value: Any) -> str:  # noqa: ANN401
+    if value is None:
+        raise ValueError("this value is none and cannot be printed; test it with `if` first")
+    return shell_word(value)
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401
+    return value
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
@@ -184,6 +211,16 @@ def _of_plain(function: Callable[..., Any], budget: Budget) -> Callable[..., Any
         for value in (*args, *named.values()):
             _plain(value)
         return _counted(function, budget)(*args, **named)
+
+    return checked
+
+
+def _by_attribute(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `map` take an attribute alone: it knows filters, the ones that quote among them."""
+
+    @functools.wraps(function)
+    def checked(context: Any, values: Any, *, attribute: str) -> Any:  # noqa: ANN401
+        return function(context, values, attribute=attribute)
 
     return checked
 
@@ -249,7 +286,7 @@ def _rewriter() -> Any:  # noqa: ANN401
         def visit_Getitem(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
             if isinstance(node.arg, nodes.Slice):
-                node.node = _weighed_node(_through("rewritten_plain", node.node))
+                node.node = _weighed_node(_through("rewritten plain", node.node))
             return node
 
         def visit_Compare(self, node: Any) -> Any:  # noqa: ANN401, N802
@@ -269,7 +306,7 @@ def _rewriter() -> Any:  # noqa: ANN401
 
         def visit_For(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
-            node.iter = _through("rewritten_rounds", node.iter)
+            node.iter = _through("rewritten rounds", node.iter)
             return node
 
         def visit_Output(self, node: Any) -> Any:  # noqa: ANN401, N802
@@ -289,7 +326,7 @@ def _through(word: str, node: Any) -> Any:  # noqa: ANN401
 
 
 def _weighed_node(node: Any) -> Any:  # noqa: ANN401
-    return _through("rewritten_weighed", node)
+    return _through("rewritten weighed", node)
 
 
 def _printed(output: Any, visit: Callable[[Any], Any], lines: list[str]) -> Any:  # noqa: ANN401
@@ -301,11 +338,11 @@ def _printed(output: Any, visit: Callable[[Any], Any], lines: list[str]) -> Any:
         if isinstance(part, nodes.TemplateData):
             before = part.data.rpartition("\n")[2]
             literal = nodes.Const(part.data, lineno=part.lineno)
-            output.nodes[index] = _through("rewritten_text", literal)
+            output.nodes[index] = _through("rewritten text", literal)
             continue
         value = visit(part)
         here = lines[part.lineno - 1] if part.lineno <= len(lines) else ""
         if OPTION in here or OPTION in before:
-            value = _through("rewritten_sbatch", value)
+            value = _through("rewritten sbatch", value)
         output.nodes[index] = value
     return output

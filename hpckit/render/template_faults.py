@@ -9,8 +9,9 @@ from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
 from hpckit.errors import TemplateError
 from hpckit.render.left_out import left_out
-from hpckit.render.loader import Loader, list_templates, read_template
+from hpckit.render.loader import Loader, is_report, list_templates, read_template
 from hpckit.render.sandbox import make_environment
+from hpckit.render.writers import FILTERS, writer_of
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
@@ -29,9 +30,14 @@ def template_faults(
     import jinja2
     from jinja2 import meta, nodes
 
-    source = read_template(found)
-    loader = Loader(collections)
-    environment = make_environment(loader)
+    script = not is_report(found.name)
+    source = read_template(found, script=script)
+    loader = Loader(collections, script=script)
+    environment = (
+        make_environment(loader)
+        if script
+        else make_environment(loader, writer_of(found.name), FILTERS)
+    )
     try:
         tree = environment.parse(source, found.name, str(found.path))
         environment.compile(source, found.name, str(found.path))

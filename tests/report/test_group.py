@@ -246,7 +246,8 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
          "sacctmgr shows it."),
         (("--account=--all",), "'--all' cannot be the name of a user or an account."),
         (("--user", "a", "--all"), "Give --user or --all, not both."),
-        (("--json", "--csv"), "Give one of --json, --csv, --markdown, --html and --schema."),
+        (("--json", "--csv"), "Give one of --json, --csv, --markdown, --html, --template and "
+         "--schema."),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_one_error(accounts, cli: Cli, words: tuple[str, ...], said: str) -> None:

@@ -153,7 +153,9 @@ def test_a_picture_is_of_one_job_and_no_other_output(here: Path, cli: Cli) -> No
     assert "A picture is of one job, and these are 2." in answer.err
     answer = cli("stats", str(jobs[0]), "--png", "a.png", "--json")
     assert answer.status == 2
-    assert "Give one of --json, --jobstats, --grafana and --openmetrics, or files" in answer.err
+    assert (
+        "Give one of --json, --jobstats, --grafana, --openmetrics and --template, or" in answer.err
+    )
     assert list(here.glob("a.*")) == []
 
 

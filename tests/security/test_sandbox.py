@@ -146,10 +146,10 @@ BOMBS = [
     ("{{ (0 - n) ** (10 ** 6) }}", "a number of more than 4096 bits"),
     ("{% set a = n ** 999 %}{{ a * a * a }}", "a number of more than 4096 bits"),
     ("{{ ('f' * 99999) | int(base=16) // 3 }}", "a number of more than 4096 bits"),
-    ("{{ 'x' * 99990 }}" * 11, "the script is larger than 1000000 bytes"),
-    ("{% set y %}{% for a in l %}{{ 'x' * 99999 }}{% endfor %}{% endset %}", "the script is large"),
+    ("{{ 'x' * 99990 }}" * 11, "the text is larger than 1000000 bytes"),
+    ("{% set y %}{% for a in l %}{{ 'x' * 99999 }}{% endfor %}{% endset %}", "the text is large"),
     ("{% macro m() %}" + "x" * 9999 + "{% endmacro %}{% set y %}{% for a in l %}{% for b in l %}"
-     "{{ m() }}{% endfor %}{% endfor %}{% endset %}", "the script is larger"),
+     "{{ m() }}{% endfor %}{% endfor %}{% endset %}", "the text is larger"),
     ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
     ("{% macro m(k) %}{% if k %}{{ m(k - 1) }}{{ m(k - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
      ROUNDS),

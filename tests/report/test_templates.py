@@ -1,0 +1,127 @@
+"""`hpckit report --template` and `hpckit stats --template`: a group's own form of the figures."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import hpckit
+from hpckit.api.lint_reports import example_documents
+from hpckit.api.report import report_schema
+from hpckit.api.stats import stats_schema
+from tests.conftest import Answer, write_files
+from tests.report.made import make_run, write_samples
+from tests.report.test_group import HOUR, NOW, accounts, row
+
+__all__ = ["accounts"]  # a fixture
+pytestmark = pytest.mark.long
+Cli = Callable[..., Answer]
+
+
+def test_hpckits_own_mail_says_what_json_says(accounts, cli: Cli) -> None:
+    accounts(
+        row("11", NOW - 30 * HOUR, 10, JobName="a<b>"),
+        row("12", NOW - 8 * HOUR, 3, State="FAILED", User="bob"),
+    )
+    words = ("report", "--since", "2d", "--all")
+    whole = json.loads(cli(*words, "--json").out)
+    answer = cli(*words, "--template", "mail")
+    assert (answer.status, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[0] == "Dear all,"
+    assert f"all users held {whole['total']['gpu_hours']:.1f} GPU-hours" in answer.out
+    assert "in 2 jobs, of which 1 failed." in lines
+    assert "6.0 GPU-hours were lost to jobs that failed." in lines
+    table = [line.split() for line in lines if line.startswith(("user ", "alice ", "bob "))]
+    assert table == [
+        ["user", "jobs", "GPU-hours", "busy"],
+        ["alice", "1", "20.0", "-"],
+        ["bob", "1", "6.0", "-"],
+    ]
+    assert "  12          bob              6.0 GPU-hours, FAILED" in lines
+    assert hpckit.report(since="2d", everyone=True).render("mail") == answer.out
+    hidden = cli(*words, "--template", "mail", "--anonymous").out
+    assert "alice" not in hidden
+    assert "user 1" in hidden
+
+
+def test_a_note_of_a_job_says_what_json_says(here: Path, cli: Cli) -> None:
+    folder = make_run(here / "runs")
+    write_samples(folder / "samples", [[95.0] * 361, [0.0] * 361])
+    answer = cli("stats", "latest", "--template", "note")
+    assert (answer.status, answer.err) == (0, "")
+    whole = json.loads(cli("stats", "latest", "--json").out)
+    assert answer.out.startswith("## Job local-abc123, COMPLETED\n")
+    busy = whole["summary"]["gpu_utilization_percent"]
+    assert f"GPUs busy {busy:.0f} %" in answer.out
+    assert "| n1 | 1 | 0 % |" in answer.out
+    assert "**" in answer.out.partition("| n1 | 1")[2]  # the advice
+    both = cli("stats", "latest", "latest", "--template", "note").out
+    assert both == hpckit.stats("latest").render("note") * len(
+        json.loads(cli("stats", "latest", "latest", "--json").out)["jobs"]
+    )
+
+
+def test_a_lab_changes_a_block_of_hpckits_own(accounts, cli: Cli, here: Path) -> None:
+    write_files(
+        here,
+        {
+            "templates/report/mail.txt.j2": '{% extends "report/mail.txt.j2" %}\n'
+            "{% block greeting %}\nHello lab,\n\n{% endblock %}\n"
+        },
+    )
+    accounts(row("11", NOW - 3 * HOUR, 1))
+    said = cli("report", "--template", "mail").out
+    assert said.startswith("Hello lab,\n\nFrom ")
+    assert "2.0 GPU-hours" in said
+    shown = cli("templates", "diff", "report/mail.txt.j2")
+    assert "+Hello lab," in shown.out
+    assert "-Dear all," in shown.out
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_lint_knows_documents_as_their_schemas_have_them(known: bool) -> None:
+    documents = example_documents(known=known)
+    jsonschema.validate(documents["report"], report_schema())
+    jsonschema.validate(documents["stats"], stats_schema())
+
+
+def test_lint_finds_a_misspelt_figure_and_one_that_may_not_be_known(cli: Cli, here: Path) -> None:
+    write_files(
+        here,
+        {
+            "templates/report/bad.txt.j2": "Hours:\n{{ report.total.gpu_hourz }}\n",
+            "templates/report/sum.md.j2": "{% if report.money > 5 %}\ndear\n{% endif %}\n",
+            "templates/report/fine.html.j2": '<b class="{{ report.who }}">{{ report.money }}</b>\n',
+            "templates/report/name.tex.j2": "{{ repport.who }}\n",
+        },
+    )
+    answer = cli("templates", "lint")
+    assert answer.status == 1
+    found = [line for line in answer.out.splitlines() if line.startswith(str(here))]
+    assert len(found) == 3, answer.out
+    assert any("bad.txt.j2:2: 'dict object' has no attribute 'gpu_hourz'" in row for row in found)
+    assert any("sum.md.j2:1:" in row and "[no figure known]" in row for row in found)
+    assert any("name.tex.j2:1: unknown variable 'repport'" in row for row in found)
+    assert "report/fine.html.j2 (project): 2 documents, 0 findings" in answer.out
+    assert cli("templates", "lint", "report/fine.html.j2", "report/mail.txt.j2").status == 0
+
+
+def test_a_wrong_template_is_one_error_before_slurm_is_asked(accounts, cli: Cli) -> None:
+    asked = accounts(row("11", NOW - 3 * HOUR, 1))
+    answer = cli("report", "--template", "mial")
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.err.startswith(
+        "hpckit: error: Unknown report template 'mial'. Did you mean 'mail'?"
+    )
+    with pytest.raises(FileNotFoundError):
+        asked()
+    answer = cli("stats", "1", "--template", "")
+    assert (answer.status, answer.out) == (2, "")
+    assert cli("report", "--template", "mail", "--json").status == 2
+    assert cli("stats", "1", "--template", "note", "--json").status == 2
+    answer = cli("report", "--template", "note")
+    assert answer.status == 2
+    assert "'stats' is known to `hpckit stats` alone: use it there" in answer.err
