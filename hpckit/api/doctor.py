@@ -17,10 +17,16 @@ from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
 from hpckit.doctor import JOBS, Check, Level, all_good, attempt, unknown
 from hpckit.doctor.environments import environment_checks
-from hpckit.doctor.installation import collection_checks, folder_checks, own_checks
+from hpckit.doctor.installation import (
+    collection_checks,
+    folder_checks,
+    ledger_checks,
+    own_checks,
+)
 from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
 from hpckit.errors import RequestError
 from hpckit.find import index_path
+from hpckit.group_report.ledgers import ledger_folders
 from hpckit.paths import typed_path
 from hpckit.runs import runs_root
 from hpckit.sites import find_site
@@ -109,6 +115,7 @@ def _of_site(
     yield from site_checks(site, str(site.path), found)
     yield from environment_checks(site, timeout, collections)
     yield from folder_checks(root, index_path().parent, on_cluster=found is not None)
+    yield from ledger_checks(ledger_folders(site, collections))
     spec = JobSpec(
         target="serial", program=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
         executor=executor, time_min=_TIME_MIN, sample_interval_s=0,

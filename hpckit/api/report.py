@@ -15,15 +15,15 @@ from hpckit.errors import RequestError
 from hpckit.group_report.absent import absent_notes
 from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
-from hpckit.group_report.ledgers import Asked, from_ledgers
+from hpckit.group_report.ledgers import Asked, from_ledgers, ledger_folders
 from hpckit.group_report.lost import by_queue, by_ranks, end_notes, lost_notes
 from hpckit.group_report.measured import Figures, Measured, as_planned, own_runs
 from hpckit.group_report.parts import joined
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
-from hpckit.paths import login, whole_path
-from hpckit.sites import Site, find_site
+from hpckit.paths import login
+from hpckit.sites import find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import counts_gpus, keeps_accounting, told_config
 from hpckit.text import counted
@@ -88,7 +88,7 @@ def report(
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
     chosen = find_site(site, search_path())
     folder = runs_folder(None if runs is None else Path(runs))
-    uses, notes = _uses(asked, folder, _ledgers(chosen), hide_names=hide_names)
+    uses, notes = _uses(asked, folder, ledger_folders(chosen, search_path()), hide_names=hide_names)
     named = list(_hidden(uses)) if hide_names else uses
     groups = grouped(named, kind)
     return Report(
@@ -184,13 +184,6 @@ def _uses(
     if hide_names:  # why may name a home
         kept = [note.partition(":")[0] for note in kept]
     return uses, [*absent, *unknown, *missing, *kept, *more.notes]
-
-
-def _ledgers(site: Site) -> list[Path]:
-    """Return the ledgers of a site, and of the collections on the search path."""
-    named = [site.ledger, *(row.ledger for row in search_path())]
-    words = dict.fromkeys(whole_path(word, "ledger") for word in named if word)
-    return [Path(word) for word in words]
 
 
 def _use(row: Allocation, measured: Measured, since: float, until: float) -> Use:

@@ -162,6 +162,9 @@ def _print_change(change: Change, *, in_full: bool) -> None:
     old, new = (before.commit or before.hash)[:23], (now.commit or now.hash)[:23]
     moved = f"{old} -> {new}" if old != new else f"{new}, unchanged"
     say(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
+    if change.rewritten:
+        moved = now.rev or "its branch"
+        say(f"  {moved} was rewritten, or moved back: what was pinned is not in its history")
     for line in change.files:
         say(f"  {in_line(line)}")
     if in_full:
@@ -178,6 +181,7 @@ def _change_record(change: Change) -> dict[str, Any]:
         "revision": now.commit or now.hash,
         "lock": str(change.lock),
         "files": change.files,
+        "rewritten": change.rewritten,
     }
 
 

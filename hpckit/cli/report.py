@@ -1,7 +1,7 @@
 """`hpckit report`: what the GPUs of a user, an account or everybody did over some time."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from hpckit.api import slow_answers_told
 from hpckit.cli.arguments import JsonOption, RunsOption
 from hpckit.cli.output import note, print_json, room, say, say_note, show_text, table
 from hpckit.errors import RequestError
+
+if TYPE_CHECKING:
+    from hpckit.api.report import Report
 
 UsersOption = Annotated[
     list[str] | None, typer.Option("--user", "-u", metavar="NAME", help="Jobs of this user.")
@@ -101,18 +104,24 @@ def report(
             site=site,
             runs=runs,
         )
-    if json:
-        print_json(found.document())
-    elif csv:
-        show_text(found.csv())
-        for text in found.notes:  # there is no place for them in the table
-            note(text)
-    elif markdown:
-        show_text(found.markdown())
-    elif template is not None:
+    shapes = {"json": json, "csv": csv, "markdown": markdown}
+    shape = next((name for name, asked in shapes.items() if asked), "page")
+    _show(found, shape, html, template)
+
+
+def _show(found: "Report", shape: str, html: Path | None, template: str | None) -> None:
+    if template is not None:
         show_text(found.render(template))
     elif html:
         page = found.html(html)
         note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+    elif shape == "json":
+        print_json(found.document())
+    elif shape == "csv":
+        show_text(found.csv())
+        for text in found.notes:  # there is no place for them in the table
+            note(text)
+    elif shape == "markdown":
+        show_text(found.markdown())
     else:
         say(found.text(table, room()))

@@ -81,6 +81,13 @@ def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False
     return _git(repository(source, cache), *words, old, new, "--")
 
 
+def is_in_history(source: Source, old: str, new: str, cache: Path) -> bool:
+    """Say whether a commit is `new` or one that it builds on; False also where `old` is gone."""
+    refuse_foreign(repository(source, cache).parent, CACHE)
+    clone = repository(source, cache)
+    return _has(clone, old) and not _git(clone, "rev-list", "--max-count=1", f"{new}..{old}")
+
+
 @contextlib.contextmanager
 def taken_back(source: Source, cache: Path) -> Iterator[None]:
     """Remove what was fetched of a source meanwhile, if it is refused: nobody will use it."""

@@ -57,6 +57,15 @@ class Change:
         """What differs between the two."""
         return changed_files(self.before.files if self.before else {}, self.now.files)
 
+    @property
+    def rewritten(self) -> bool:
+        """Whether the same branch or tag no longer builds on what was pinned: it was moved."""
+        old, new = self.before, self.now
+        if not old or not old.commit or not new.commit or old.rev != new.rev:
+            return False
+        source = new.parsed_source()
+        return not git.is_in_history(source, old.commit, new.commit, cache_folder())
+
     def diff(self) -> str:
         """Return the unified diff between the commits before and now; "" where there are no two.
 

@@ -7,15 +7,17 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
 from hpckit.collections import survey
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manage import verify
+from hpckit.collections.trust import owner_name
 from hpckit.detect.login_node import folder_on, read_mounts
 from hpckit.doctor import Check, bad, good, unknown
+from hpckit.paths import is_folder
 from hpckit.text import plural
 from hpckit.version import DISTRIBUTION, __version__
 
@@ -128,6 +130,25 @@ def folder_checks(root: Path, state: Path, *, on_cluster: bool) -> Iterator[Chec
         yield bad(f"{state} cannot be written: {error.strerror}", f"{todo}XDG_STATE_HOME")
     else:
         yield good(f"state folder {state} can be written")
+
+
+def ledger_checks(folders: Iterable[Path]) -> Iterator[Check]:
+    """Check the ledgers that this user's jobs and reports use."""
+    for folder in folders:
+        what = f"ledger {folder}"
+        if not is_folder(folder):
+            todo = (
+                "docs/report.md says how to make it; or correct 'ledger' in the file that names it"
+            )
+            yield bad(f"{what} is not there", todo)
+        elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            yield bad(
+                f"{what} cannot be read and written by you",
+                "your jobs leave no line there, and reports miss those of others: ask "
+                f"{owner_name(folder)}, its owner, to let you into its group (docs/report.md)",
+            )
+        else:
+            yield good(f"{what} can be read and written")
 
 
 def _nearest(path: Path) -> Path:

@@ -275,6 +275,27 @@ def test_a_pin_that_its_repository_lost_says_how_to_pin_another(
     assert cli("collections", "update", "lab", "--to", "main").status == 0
 
 
+@pytest.mark.long
+def test_update_says_that_history_was_rewritten(here: Path, repo: Path, cli: Cli) -> None:
+    """A branch that was force-pushed, a tag that was moved; neither an update nor another --to."""
+    said = "was rewritten, or moved back: what"
+    assert cli("collections", "add", f"git+file://{repo}@main").status == 0
+    commit(repo, version("two"))
+    assert said not in cli("collections", "update").out
+    git(repo, "commit", "--quiet", "--amend", "-m", "rewritten")
+    look = cli("collections", "update", "--dry-run").out
+    assert f"  main {said} was pinned is not in its history" in look
+    (record,) = json.loads(cli("collections", "update", "--json").out)
+    assert record["rewritten"] is True
+    assert said not in cli("collections", "update", "lab", "--to", "v1").out
+    assert json.loads(cli("collections", "update", "--json").out)[0]["rewritten"] is False
+    commit(repo, version("three"))
+    git(repo, "tag", "--force", "v1")
+    assert said not in cli("collections", "update").out  # it moved on
+    git(repo, "tag", "--force", "v1", "HEAD~1")
+    assert f"  v1 {said} was pinned" in cli("collections", "update").out
+
+
 def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
     """Pin a collection for a project, and another one of the same name for the user."""
     other = make_lab(here.parent / "other")

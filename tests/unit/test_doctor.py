@@ -16,7 +16,12 @@ from hpckit.detect.answers import Reply
 from hpckit.detect.login_node import questions
 from hpckit.doctor import JOBS, Check, Level, all_good
 from hpckit.doctor.environments import environment_checks
-from hpckit.doctor.installation import folder_checks, namesake_checks, requirement_fault
+from hpckit.doctor.installation import (
+    folder_checks,
+    ledger_checks,
+    namesake_checks,
+    requirement_fault,
+)
 from hpckit.doctor.site import more_questions, scheduler_checks, site_checks
 from hpckit.doctor.trials import (
     Trial,
@@ -286,6 +291,36 @@ def test_an_environments_versions_are_read_from_its_files(
 
 def folders(root: Path) -> list[Check]:
     return list(folder_checks(root, root.parent / "state", on_cluster=True))
+
+
+def test_a_ledger_is_there_and_its_own_groups(tmp_path: Path, monkeypatch) -> None:
+    """Root may write everywhere, so the answer is played."""
+    (tmp_path / "fine").mkdir()
+    (tmp_path / "closed").mkdir()
+    may = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: "closed" not in str(path) and may(path, mode)
+    )
+    found = list(ledger_checks(tmp_path / name for name in ("fine", "closed", "gone")))
+    assert [row.level for row in found] == [Level.GOOD, Level.BAD, Level.BAD]
+    assert bad(found) == [
+        f"ledger {tmp_path}/closed cannot be read and written by you",
+        f"ledger {tmp_path}/gone is not there",
+    ]
+    assert "docs/report.md" in found[2].todo
+
+
+def test_doctor_asks_the_ledgers_of_the_site_and_of_collections(here: Path, cli) -> None:
+    write_files(
+        here,
+        {
+            "hpckit.yaml": "name: lab\nledger: /nowhere/of-the-lab\n",
+            "templates/sites/box.yaml": f"description: x\nledger: {here}\n",
+        },
+    )
+    said = cli("doctor", "--site", "box").out
+    assert f"ok   ledger {here} can be read and written" in said
+    assert "bad  ledger /nowhere/of-the-lab is not there" in said
 
 
 def test_a_runs_folder_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
