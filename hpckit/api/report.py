@@ -33,6 +33,7 @@ from hpckit.values import Size
 if TYPE_CHECKING:
     from datetime import date, timedelta
 
+__all__ = ["Report", "report", "report_schema"]
 # sacct may take long over a year of a large cluster, and nobody waits for anything else. One
 # question gets two thirds of it; $HPCKIT_PATIENCE may give more.
 _PATIENCE_S = 300.0
