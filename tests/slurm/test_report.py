@@ -14,6 +14,7 @@ import pytest
 from hpckit.group_report.allocations import Allocation, ask_allocations
 from hpckit.group_report.cache import SETTLED_S, allocations
 from hpckit.group_report.ledgers import Asked
+from hpckit.render.writers import format_hours
 from tests.report.test_group import moment
 from tests.slurm.conftest import accounted, desk_in
 from tests.slurm.playing import NODES, Show, Theatre, gpu
@@ -82,6 +83,9 @@ def test_it_equals_accounting_and_what_the_gpus_did(theatre: Theatre) -> None:
     assert accounts["other"]["jobs"] >= 30
     workloads = {row["name"] for row in desk.call(*report, "template").json["groups"]}
     assert "base" in workloads
+    by_name = ("report", "--all", "--since", "1h", "--by", "name", "--template", "mail")
+    mail = [line.split() for line in desk.call(*by_name).out.splitlines()]
+    assert [measured, "1", format_hours(mine["gpu_hours"]), "40", "%"] in mail
 
 
 def test_suspended_time_is_not_held(theatre: Theatre) -> None:
