@@ -39,16 +39,21 @@ _MOST_BEFORE_S = 60.0
 
 
 class Session:
-    """All checks of one report. `where` is what pytest is told of their place."""
+    """All checks of one report. `where` is what pytest is told of their place.
+
+    `scratch` is for the checks' own files. By default pytest would also remove those of earlier
+    pytests on this machine, which can take minutes.
+    """
 
     where: tuple[str, ...] = ("tests/gpu",)
 
     def __init__(
-        self, out: Path, words: list[str], *, dry: bool, limit_s: float, before_s: float,
-        go_on: bool = False,
+        self, out: Path, words: list[str], scratch: Path, *, dry: bool, limit_s: float,
+        before_s: float, go_on: bool = False,
     ) -> None:  # fmt: skip
         self.out = out
         self.words = words
+        self.scratch = scratch
         self.dry = dry
         self.go_on = go_on
         self.told_to_end = ""
@@ -148,6 +153,7 @@ class Session:
         argv = [
             *(sys.executable, "-m", "pytest", "-c", "tests/gpu/pytest.ini", "--rootdir", str(ROOT)),
             *("--confcutdir", "tests/gpu", "-m", "gpu", "-p", "no:cacheprovider", *self.where),
+            *("--basetemp", str(self.scratch / "checks")),
             *self.words,
         ]
         # The site's plug-ins are not needed, and may not work.
@@ -244,8 +250,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         before = min(options.before, _MOST_BEFORE_S)
         session = Session(
-            out, words, dry=options.dry, limit_s=options.limit, before_s=before, go_on=options.go_on
-        )
+            out, words, Path(name), dry=options.dry, limit_s=options.limit, before_s=before,
+            go_on=options.go_on,
+        )  # fmt: skip
         if options.dry:
             path = f"{name}/bin:{os.environ.get('PATH', os.defpath)}"
             session.environ |= {DRY: name, "PATH": path, **write_scene(Path(name))}

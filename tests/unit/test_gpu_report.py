@@ -197,6 +197,9 @@ def test_g(report, machine): {}["missing"]
 def test_a_crash_and_a_hang_cost_only_their_own_checks(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "test_made.py").write_text(CHECKS)
     monkeypatch.setenv("HPCKIT_GPU_ENFORCE", "1")
+    others = tmp_path / "folders of other pytests"
+    others.mkdir()
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(others))
     code = (
         "import sys, tempfile; from pathlib import Path; from tests.gpu import __main__ as m; "
         "from tests.gpu import checks; checks._LIMIT_MORE_S = 4; "
@@ -221,6 +224,7 @@ def test_a_crash_and_a_hang_cost_only_their_own_checks(tmp_path: Path, monkeypat
     absent = {(row["check"], row["what"]) for row in document["not_on_this_machine"]}
     assert absent == {("not here", ""), ("limit", "a thing")}
     assert document["verdict"] == "failed"
+    assert list(others.iterdir()) == [], "pytest removes older ones beside its own"
 
 
 CUT_OFF = """
