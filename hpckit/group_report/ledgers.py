@@ -1,6 +1,8 @@
 """What ledgers know of jobs: figures of those that accounting shows, and jobs it does not show."""
 
+import re
 from collections import Counter
+from collections.abc import Collection as Names
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +96,7 @@ def from_ledgers(
         wanted = (row for row in mine if asked.wants(row))
         entries |= {(row.cluster, row.job_id, row.restart, row.user): row for row in wanted}
     found.notes += _mixed({key[0] for key in entries if cluster is None})
-    wrong = 0
+    wrong, types = 0, {row.gpu_type for row in rows if row.gpu_type}
     for entry in entries.values():
         same = known.get(entry.job_id, ())
         if any(row.user != entry.user for row in same):
@@ -105,7 +107,7 @@ def from_ledgers(
             for part in _parts(row, same):
                 found.measured[part.job_id, part.start] = _measured(entry, part)
         else:
-            found.rows.append(made := _row(entry))
+            found.rows.append(made := _row(entry, types))
             found.measured[made.job_id, made.start] = _measured(entry, made)
     found.notes += _notes(found.rows, wrong, hide_names=hide_names)
     return found
@@ -171,7 +173,7 @@ def _measured(entry: Entry, row: Allocation) -> Measured:
     )
 
 
-def _row(entry: Entry) -> Allocation:
+def _row(entry: Entry, types: Names[str]) -> Allocation:
     return Allocation(
         job_id=entry.job_id,
         user=entry.user,
@@ -185,10 +187,25 @@ def _row(entry: Entry) -> Allocation:
         wait_s=None,  # it does not know what it waited for
         nodes=entry.nodes,
         gpus=entry.gpus,
-        gpu_type=entry.gpu_type,
+        gpu_type=_slurms_type(entry.gpu_type or "", types) or None,
         limit_s=entry.limit_s,
         known_by="ledger",
     )
+
+
+def _slurms_type(name: str, types: Names[str]) -> str:
+    """Return `h200` for `NVIDIA H200`, if jobs here have GPUs of that type; else the name itself.
+
+    A job that asked for no type has the name that the driver gives.
+    """
+    fitting = [row for row in types if _words(row) <= _words(name)]
+    longest = max((len(_words(row)) for row in fitting), default=0)
+    found = [row for row in fitting if len(_words(row)) == longest]
+    return found[0] if len(found) == 1 else name
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def _notes(rows: Sequence[Allocation], wrong: int, *, hide_names: bool) -> Iterator[str]:

@@ -64,6 +64,27 @@ def report(cli: Cli, *words: str) -> dict[str, Any]:
     return said
 
 
+def test_a_gpu_has_one_name(accounts, cli: Cli, ledger: Path) -> None:
+    """A line has the driver's name where the job asked for no type; accounting has Slurm's."""
+    slurms = ("a100", "a100_80gb", "gh200")
+    accounts(*(
+        row(str(at), NOW - 5 * HOUR, 1, AllocTRES=f"gres/gpu:{one}=2,gres/gpu=2")
+        for at, one in enumerate(slurms)
+    ))  # fmt: skip
+    names = {
+        "NVIDIA A100-SXM4-80GB": "a100_80gb", "NVIDIA A100-PCIE-40GB": "a100",
+        "NVIDIA GH200 480GB": "gh200", "NVIDIA H200": "NVIDIA H200", "a100": "a100", None: "-",
+    }  # fmt: skip
+    rows = [
+        line(ME, str(90 + at), NOW - 5 * HOUR, 1, **({"gpu_type": one} if one else {}))
+        for at, one in enumerate(names)
+    ]
+    put(ledger, ME, *rows)
+    counts = {row["name"]: row["jobs"] for row in report(cli, "--by", "gpu")["groups"]}
+    wanted = [*slurms, *names.values()]
+    assert counts == {name: wanted.count(name) for name in wanted}
+
+
 @pytest.mark.parametrize("controller", ["answers", "is down", "is down, no jobs"])
 def test_another_clusters_job_of_the_same_number_stays_another(
     accounts, cli: Cli, ledger: Path, here: Path, controller: str
