@@ -97,6 +97,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "study.name": TEXT,
     "target": (*TEXT, b"x"),
     "tasks_per_node": (0, True, [0], THING, NAN, "x"),
+    "template": TEXT,
     "template.name": TEXT,
     "tell": HEARD,
     "timeout": NUMBER,
@@ -123,7 +124,7 @@ GIVEN: dict[str, object] = {
     "command": ["true"], "found": None,
     "folder": "x", "function": len, "host": "n1", "iterable": [[1]],
     "job": "1", "kind": "site", "least": 1.0, "name": "x", "path": "x.html", "rule": "x",
-    "runs": [], "source": "x", "target": "serial", "why": "slow", "program": "train.py",
+    "runs": [], "source": "x", "template": "mail", "target": "serial", "why": "slow", "program": "train.py",
 }  # fmt: skip
 # Of the options of `submit`; those of None are not asked for.
 OPTIONS: dict[str, tuple[object, ...]] = {
