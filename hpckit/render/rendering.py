@@ -63,7 +63,7 @@ def render(
     import jinja2
 
     loader = Loader(collections, script=write is None)
-    environment = sandbox.make_environment(loader, write, filters)
+    environment = sandbox.make_environment(loader, write, filters, context if write else None)
     if trace:
         _add_marks(environment)
     if write is None:  # constants in kept code were written for a script

@@ -142,6 +142,8 @@ ATTACK = "$(echo pwned)"
         "{% for a in m() %}{{ a }}{% endfor %}{{ x }}",
         "{% set y %}{{ x }}{% endset %}{{ y | replace(\"'\", '') }}",
         "{{ [[m()]] | first | join(x) }}",
+        "{{ [{'k': m()}, {'k': x}] | join(attribute='k') }}",
+        "{{ {'k': q(x)}.values() | first | trim(\"'\") }}",
     ],
 )
 def test_no_expression_unquotes_a_value(tmp_path: Path, source: str) -> None:
