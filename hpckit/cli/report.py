@@ -45,6 +45,7 @@ TemplateOption = Annotated[
     typer.Option("--template", metavar="NAME", help="Print it by this template of report/."),
 ]
 MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+_SEVERAL = "Give one of --json, --csv, --markdown, --html, --template and --schema."
 
 
 def add_to(app: typer.Typer) -> None:
@@ -80,9 +81,7 @@ def report(
     from hpckit.api.templates import report_template  # noqa: PLC0415
 
     if json + csv + markdown + (html is not None) + (template is not None) + schema > 1:
-        raise RequestError(
-            "Give one of --json, --csv, --markdown, --html, --template and --schema."
-        )
+        raise RequestError(_SEVERAL)
     if schema:
         print_json(report_schema())
         return
@@ -107,12 +106,10 @@ def report(
         show_text(found.csv())
         for text in found.notes:  # there is no place for them in the table
             note(text)
-    elif markdown:
-        show_text(found.markdown())
-    elif template is not None:
-        show_text(found.render(template))
     elif html:
         page = found.html(html)
         note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+    elif markdown or template is not None:
+        show_text(found.markdown() if template is None else found.render(template))
     else:
         say(found.text(table, room()))
