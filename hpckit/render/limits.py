@@ -35,10 +35,7 @@ class Budget:
     """
 
     def __init__(self, given: object = None) -> None:
-        """Begin; each limit is as many times larger as what is `given` holds more than one value.
-
-        A template cannot change that: hpckit gives it.
-        """
+        """Begin; `given` is what hpckit gives the template, and each limit grows with its size."""
         self._times = 1 + weight(given, sys.maxsize) // MAX_VALUE
         self.most = MAX_VALUE * self._times
         self._steps = self._text = self._work = 0

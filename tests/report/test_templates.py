@@ -1,6 +1,7 @@
 """`hpckit report --template` and `hpckit stats --template`: a group's own form of the figures."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import hpckit
 from hpckit.api.lint_reports import example_documents
 from hpckit.api.report import report_schema
 from hpckit.api.stats import stats_schema
+from hpckit.render.sandbox import _ALL_FILTERS
+from hpckit.render.writers import FILTERS
 from tests.conftest import Answer, write_files
 from tests.report.made import make_run, write_samples
 from tests.report.test_group import HOUR, NOW, accounts, row
@@ -40,7 +43,7 @@ def test_hpckits_own_mail_says_what_json_says(accounts, cli: Cli) -> None:
         ["alice", "1", "20.0", "-"],
         ["bob", "1", "6.0", "-"],
     ]
-    assert "  12          bob              6.0 GPU-hours, FAILED" in lines
+    assert "  12              bob              6.0 GPU-hours, FAILED" in lines
     assert hpckit.report(since="2d", everyone=True).render("mail") == answer.out
     hidden = cli(*words, "--template", "mail", "--anonymous").out
     assert "alice" not in hidden
@@ -122,6 +125,14 @@ def test_the_pages_own_example_is_right(cli: Cli, here: Path) -> None:
     assert "report.groups" in source
     write_files(here, {"templates/report/wiki.md.j2": source})
     assert cli("templates", "lint", "report/wiki.md.j2").status == 0
+
+
+def test_the_page_names_every_filter() -> None:
+    page = (Path(__file__).parents[2] / "docs/report.md").read_text()
+    named = page.partition("- **Filters** of Jinja's")[2].partition("\n- ")[0]
+    jinjas, _, own = named.partition("And hpckit's")
+    assert set(re.findall("`([a-z]+)`", jinjas)) == set(_ALL_FILTERS)
+    assert set(re.findall(r"`([a-z]+)(?:\(\w+\))?`", own)) == set(FILTERS)
 
 
 def test_what_is_read_and_rendered_is_one_finding(cli: Cli, here: Path) -> None:

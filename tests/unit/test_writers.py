@@ -67,7 +67,8 @@ def test_markdown_and_tex_take_no_letter_for_an_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("- x", "\\- x"), ("+", "\\+"), ("1. x", "1\\. x"), ("===", "\\==="), ("---", "\\---"),
+    [(None, "\\-"),
+     ("- x", "\\- x"), ("+", "\\+"), ("1. x", "1\\. x"), ("===", "\\==="), ("---", "\\---"),
      ("a - b", "a - b"), ("12.5", "12.5"), ("-5", "-5"), ("x. y", "x. y")],
 )  # fmt: skip
 def test_no_name_begins_a_list_or_a_heading(tmp_path: Path, text: str, shown: str) -> None:
