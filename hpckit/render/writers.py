@@ -51,21 +51,27 @@ def _csv(text: str) -> str:
     return f'"{doubled}"'
 
 
+def _plain(value: Any) -> str:  # noqa: ANN401
+    """Return a value as text that no kind of file has escaped yet."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError(f"a value of type {type(value).__name__} cannot be printed")
+
+
 def _writer(escape: Callable[[str], str], unknown: str = UNKNOWN) -> Writer:
     """Return what writes numbers as they are, text escaped, and one word for what is not known."""
 
     def write(value: Any) -> str:  # noqa: ANN401
         if value is None:
             return unknown
-        if isinstance(value, list | tuple):
-            return ", ".join(write(item) for item in value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, int | float):
-            return str(value)
-        if isinstance(value, str):
-            return escape(value)
-        raise ValueError(f"a value of type {type(value).__name__} cannot be printed")
+        text = _plain(value)  # of a list as a whole: in CSV it is one cell
+        return escape(text) if isinstance(value, str | list | tuple) else text
 
     return write
 

@@ -76,10 +76,12 @@ def test_no_name_begins_a_list_or_a_heading(tmp_path: Path, text: str, shown: st
 
 
 def test_csv_and_json_are_read_back(tmp_path: Path) -> None:
-    source = "{{ report.who }},{{ report.jobs }},{{ report.money }},{{ report.formula }}\n"
+    names = ("who", "jobs", "money", "formula", "notes")
+    source = ",".join(f"{{{{ report.{name} }}}}" for name in names)
     values = {"who": 'a "b", c', "jobs": 3, "money": None, "formula": "=1+1"}
-    said = written(tmp_path, ".csv", source, **values)
-    assert list(csv.reader(io.StringIO(said))) == [['a "b", c', "3", "", "'=1+1"]]
+    said = written(tmp_path, ".csv", source, **values, notes=["a", "b,=1+1", None])
+    cells = ['a "b", c', "3", "", "'=1+1", "a, b,=1+1, -"]
+    assert list(csv.reader(io.StringIO(said))) == [cells]
     (tmp_path / "lab/templates/report/t.csv.j2").unlink()
     said = written(
         tmp_path, ".json", '{"text": {{ report.who }}, "all": {{ report }}}', who=ODD, x=None
