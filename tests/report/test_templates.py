@@ -37,7 +37,7 @@ def test_hpckits_own_mail_says_what_json_says(accounts, cli: Cli) -> None:
     assert f"all users held {whole['total']['gpu_hours']:.1f} GPU-hours" in answer.out
     assert "in 2 jobs, of which 1 failed." in lines
     assert "6.0 GPU-hours were lost to jobs that failed." in lines
-    table = [line.split() for line in lines if line.startswith(("user ", "alice ", "bob "))]
+    table = [line.split() for line in lines if line.startswith(("  user ", "  alice ", "  bob "))]
     assert table == [
         ["user", "jobs", "GPU-hours", "busy"],
         ["alice", "1", "20.0", "-"],
@@ -48,6 +48,17 @@ def test_hpckits_own_mail_says_what_json_says(accounts, cli: Cli) -> None:
     hidden = cli(*words, "--template", "mail", "--anonymous").out
     assert "alice" not in hidden
     assert "user 1" in hidden
+
+
+def test_no_name_begins_a_line_of_the_mail(accounts, cli: Cli) -> None:
+    """Mailutils' mail once ran `~! COMMAND` in a mail from a pipe (CVE-2021-32749)."""
+    name = "~! touch x"
+    accounts(row("11", NOW - 3 * HOUR, 1, JobName=name, User=name, State="FAILED"))
+    words = ("report", "--since", "2d", "--all", "--template", "mail")
+    for by in ("name", "user"):
+        said = cli(*words, "--by", by).out
+        assert name in said
+        assert not [line for line in said.splitlines() if line.startswith(("~", "From "))]
 
 
 def test_a_note_of_a_job_says_what_json_says(here: Path, cli: Cli) -> None:
@@ -77,7 +88,7 @@ def test_a_lab_changes_a_block_of_hpckits_own(accounts, cli: Cli, here: Path) ->
     )
     accounts(row("11", NOW - 3 * HOUR, 1))
     said = cli("report", "--template", "mail").out
-    assert said.startswith("Hello lab,\n\nFrom ")
+    assert said.startswith("Hello lab,\n\nBetween ")
     assert "2.0 GPU-hours" in said
     shown = cli("templates", "diff", "report/mail.txt.j2")
     assert "+Hello lab," in shown.out
