@@ -16,7 +16,7 @@ from hpckit.find import read_index
 from hpckit.launchers import LAUNCHERS
 from hpckit.ranks import first_failure, read_ranks
 from hpckit.render.loader import list_templates
-from hpckit.render.reports import report_templates, short_name
+from hpckit.render.reports import report_templates, shortest_names
 from hpckit.runs import Run, read_run
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.states import JobState
@@ -75,7 +75,8 @@ def _templates(word: str | None) -> Iterator[Offer]:
 def _report_templates(word: str | None) -> Iterator[Offer]:
     del word
     found = report_templates(_collections())
-    yield from ((short_name(name), row.collection.name) for name, row in found.items())
+    for short, name in shortest_names(found).items():
+        yield short, found[name].collection.name
 
 
 def _template_files(word: str | None) -> Iterator[Offer]:

@@ -102,15 +102,10 @@ def report_template(name: str, *, tell: Tell = log) -> Template:
 
 
 def template_variables() -> dict[str, str]:
-    """Return the variables that a script template may use, and what they mean."""
+    """Return the variables that a template may use, and what they mean: a script's, a report's."""
     from hpckit.job.script import VARIABLES  # noqa: PLC0415  # most lists need none of it
 
-    return dict(VARIABLES)
-
-
-def report_variables() -> dict[str, str]:
-    """Return the variables that a template of `templates/report/` may use, and what they mean."""
-    return dict(REPORT_VARIABLES)
+    return {**VARIABLES, **REPORT_VARIABLES}
 
 
 @frozen(kw_only=True)
@@ -119,7 +114,7 @@ class Linted:
 
     Attributes:
         subject: a template with its collection, `advice`, or `collections`.
-        tried: how much of it: `12 plans`, `29 rules`, `2 documents`.
+        tried: how much of it: `12 plans`, `29 rules`, `12 documents`.
         findings: what is wrong, a line each, most with the file and its line.
     """
 

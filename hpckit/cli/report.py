@@ -48,6 +48,7 @@ TemplateOption = Annotated[
     typer.Option("--template", metavar="NAME", help="Print it by this template of report/."),
 ]
 MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+_SEVERAL = "Give one of --json, --csv, --markdown, --html, --template and --schema."
 
 
 def add_to(app: typer.Typer) -> None:
@@ -83,9 +84,7 @@ def report(
     from hpckit.api.templates import report_template  # noqa: PLC0415
 
     if json + csv + markdown + (html is not None) + (template is not None) + schema > 1:
-        raise RequestError(
-            "Give one of --json, --csv, --markdown, --html, --template and --schema."
-        )
+        raise RequestError(_SEVERAL)
     if schema:
         print_json(report_schema())
         return

@@ -69,7 +69,7 @@ def show(
 @commands.command("vars")
 def variables(json: JsonOption = False) -> None:
     """List the variables a template may use."""
-    found = {**api.template_variables(), **api.report_variables()}
+    found = api.template_variables()
     if json:
         print_json(found)
     else:

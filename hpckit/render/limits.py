@@ -1,10 +1,12 @@
 """How much a template may do. Work is counted, not timed: a template ends alike on every machine.
 
 A plan renders to a few kilobytes in a few hundred rounds. What goes far beyond is a mistake or an
-attack, and would take the login node's memory or never end.
+attack, and would take the login node's memory or never end. What a report has to tell may be
+larger, and allows as much more.
 """
 
 import re
+import sys
 from collections.abc import Generator, Mapping, MappingView, Sized
 from typing import Any
 
@@ -27,28 +29,34 @@ class Budget:
 
     Raises, in all its methods:
         OverflowError: a limit is passed, with the limit in the message.
+
+    Attributes:
+        most: letters and items of one value.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, given: object = None) -> None:
+        """Begin; `given` is what hpckit gives the template, and each limit grows with its size."""
+        self._times = 1 + weight(given, sys.maxsize) // MAX_VALUE
+        self.most = MAX_VALUE * self._times
         self._steps = self._text = self._work = 0
 
     def step(self, count: int = 1) -> None:
         """Count rounds of a loop, or a call."""
         self._steps += count
-        if self._steps > MAX_STEPS:
-            raise OverflowError(f"more than {MAX_STEPS} loop rounds, calls and includes")
+        if self._steps > (most := MAX_STEPS * self._times):
+            raise OverflowError(f"more than {most} loop rounds, calls and includes")
 
     def printed(self, text: str) -> None:
         """Count text, also what a macro or a block prints that is printed again later."""
         self._text += len(text)
-        if self._text > MAX_OUTPUT_BYTES:
-            raise OverflowError(f"the text is larger than {MAX_OUTPUT_BYTES} bytes")
+        if self._text > (most := MAX_OUTPUT_BYTES * self._times):
+            raise OverflowError(f"the text is larger than {most} bytes")
 
     def worked(self, *values: object) -> None:
         """Count values an operation reads or gives."""
-        self._work += sum(map(weight, values))
-        if self._work > MAX_WORK:
-            raise OverflowError(f"more than {MAX_WORK} letters and items processed")
+        self._work += sum(weight(value, self.most) for value in values)
+        if self._work > (most := MAX_WORK * self._times):
+            raise OverflowError(f"more than {most} letters and items processed")
 
     def rounds(self, values: Any) -> Any:  # noqa: ANN401
         """Count the rounds of a loop before it starts; return what it goes through."""
@@ -57,11 +65,11 @@ class Budget:
         return values
 
 
-def weight(value: object) -> int:
+def weight(value: object, most: int) -> int:
     """Return how many letters and items a value holds, lists within it included.
 
     Raises:
-        OverflowError: over MAX_VALUE, and not counted further, or a number over MAX_BITS.
+        OverflowError: over `most`, and not counted further, or a number over MAX_BITS.
         ValueError: it is, or holds, what is no value: a function, a macro, a loop. As text it
             would be an address in memory.
     """
@@ -79,7 +87,7 @@ def weight(value: object) -> int:
             _refuse_long(item.bit_length())
         elif not isinstance(item, float | None | Generator | MappingView):
             _refuse_object(item)
-        refuse_large(total)
+        refuse_large(total, most)
     return total
 
 
@@ -90,7 +98,7 @@ def _refuse_object(item: object) -> None:
         raise ValueError(f"a {type(item).__name__} is not a value: call it, or leave it out")
 
 
-def refuse_huge(operator: str, left: object, right: object) -> None:
+def refuse_huge(operator: str, left: object, right: object, most: int) -> None:
     """Refuse `'x' * 10 ** 10` and its kin before they take the memory.
 
     Raises:
@@ -101,15 +109,15 @@ def refuse_huge(operator: str, left: object, right: object) -> None:
             raise OverflowError(
                 f"{wide[0]!r} in a pattern for %: the largest width is {_MAX_WIDTH}"
             )
-        refuse_large(left.count("%") * (weight(right) + _MAX_WIDTH))
+        refuse_large(left.count("%") * (weight(right, most) + _MAX_WIDTH), most)
     elif operator == "*" and isinstance(left, int) and isinstance(right, int):
         _refuse_long(left.bit_length() + right.bit_length())
     elif operator == "**" and isinstance(left, int) and isinstance(right, int):
         _refuse_long(left.bit_length() * min(abs(right), MAX_BITS + 1))
     elif operator == "*" and isinstance(right, int):
-        refuse_large(weight(left) * right)
+        refuse_large(weight(left, most) * right, most)
     elif operator == "*" and isinstance(left, int):
-        refuse_large(weight(right) * left)
+        refuse_large(weight(right, most) * left, most)
 
 
 def _refuse_long(bits: int) -> None:
@@ -117,26 +125,39 @@ def _refuse_long(bits: int) -> None:
         raise OverflowError(f"a number of more than {MAX_BITS} bits")
 
 
-def refuse_large(size: int) -> None:
+def refuse_large(size: int, most: int) -> None:
     """Refuse a value of this weight.
 
     Raises:
-        OverflowError: it is over MAX_VALUE.
+        OverflowError: it is over `most`.
     """
-    if size > MAX_VALUE:
-        raise OverflowError(f"a value of more than {MAX_VALUE} letters and items")
+    if size > most:
+        raise OverflowError(f"a value of more than {most} letters and items")
 
 
-def refuse_long_join(values: Any, d: object = "", attribute: object = None) -> list[Any]:  # noqa: ANN401
+def refuse_long_join(
+    values: Any,  # noqa: ANN401
+    d: object = "",
+    attribute: object = None,
+    *,
+    most: int,
+) -> list[Any]:
     """Refuse a join that gives too much: the separator is in it once per value."""
     del attribute
     parts = list(values)
-    refuse_large(weight(parts) + weight(d) * len(parts))
+    refuse_large(weight(parts, most) + weight(d, most) * len(parts), most)
     return parts
 
 
-def refuse_long_replace(text: Any, old: Any, new: Any, count: Any = None) -> Any:  # noqa: ANN401
+def refuse_long_replace(
+    text: Any,  # noqa: ANN401
+    old: object,
+    new: object,
+    count: object = None,
+    *,
+    most: int,
+) -> Any:  # noqa: ANN401
     """Refuse a replacement that makes much of little."""
     del count
-    refuse_large(weight(text) + str(text).count(str(old)) * weight(new))
+    refuse_large(weight(text, most) + str(text).count(str(old)) * weight(new, most), most)
     return text

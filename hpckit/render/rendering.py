@@ -23,6 +23,8 @@ _MARK = "\ue000(\\d+):(\\d+)\ue001"
 # many plans.
 _MARKED: dict[str, int] = {}
 _COMPILED: dict[tuple[str, ...], Any] = {}
+# What Python says of values that do not fit: `1 / 0`, `"%(a)s" % {}`, `1e999`.
+_OF_VALUES = (TypeError, ValueError, ArithmeticError, LookupError, NameError, RecursionError)
 
 
 @frozen(kw_only=True)
@@ -63,7 +65,7 @@ def render(
     import jinja2
 
     loader = Loader(collections, script=write is None)
-    environment = sandbox.make_environment(loader, write, filters)
+    environment = sandbox.make_environment(loader, write, filters, context if write else None)
     if trace:
         _add_marks(environment)
     if write is None:  # constants in kept code were written for a script
@@ -89,8 +91,9 @@ def render(
         ) from error
     except jinja2.TemplateRuntimeError as error:  # the sandbox's SecurityError is one
         raise TemplateError(f"{str(error).rstrip('.')}.", at=_location(error, found)) from error
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError, RecursionError) as error:
-        raise TemplateError(f"{error}.", at=_location(error, found)) from error
+    except _OF_VALUES as error:
+        why = f"{error} is not there" if isinstance(error, KeyError) else str(error)
+        raise TemplateError(f"{why}.", at=_location(error, found)) from error
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__
         raise TemplateError(f"the template is nested too deeply: {why}.", at=found.path) from error

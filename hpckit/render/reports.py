@@ -1,5 +1,6 @@
 """Templates of `templates/report/`: a group's own form of `hpckit report` and `hpckit stats`."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,6 +12,8 @@ from hpckit.render.loader import FOLDER, is_report, list_templates
 from hpckit.render.rendering import render
 from hpckit.render.writers import FILTERS, writer_of
 
+# What is said of a variable where the other command is at work.
+ALONE = "alone: use it there"
 # The variables of such a template, for `hpckit templates vars`.
 REPORT_VARIABLES = {
     "report": "in report/: what `hpckit report --json` prints, as .total.gpu_hours",
@@ -25,7 +28,20 @@ def report_templates(collections: tuple[Collection, ...]) -> dict[str, Found]:
 
 def short_name(name: str) -> str:
     """Return `mail` of `report/mail.txt.j2`."""
-    return PurePosixPath(name.removeprefix(FOLDER).removesuffix(".j2")).with_suffix("").as_posix()
+    made = _made(name)
+    return made.removesuffix(PurePosixPath(made).suffix)
+
+
+def _made(name: str) -> str:
+    """Return `mail.txt` of `report/mail.txt.j2`."""
+    return name.removeprefix(FOLDER).removesuffix(".j2")
+
+
+def shortest_names(known: Iterable[str]) -> dict[str, str]:
+    """Return the full names by what is enough to type of each: `mail`, or `wiki.md` of several."""
+    names = list(known)
+    many = Counter(map(short_name, names))
+    return {short if many[short := short_name(name)] == 1 else _made(name): name for name in names}
 
 
 def find_report_template(name: str, collections: tuple[Collection, ...]) -> Found:
@@ -39,10 +55,10 @@ def find_report_template(name: str, collections: tuple[Collection, ...]) -> Foun
     called = [word for word in whole if word in known][:1]
     called = called or [word for word in known if short_name(word) == name]
     if len(called) == 1:
-        writer_of(called[0])
+        writer_of(known[called[0]])
         return known[called[0]]
     if called:
-        words = " or ".join(word.removeprefix(FOLDER).removesuffix(".j2") for word in called)
+        words = " or ".join(map(_made, called))
         raise TemplateError(f"Several report templates are called {name!r}. Give {words}.")
     raise TemplateError(_unknown(name, map(short_name, known)))
 
@@ -69,13 +85,13 @@ def render_report(
 
     found = find_report_template(name, collections)
     others = {
-        word: StrictUndefined(hint=f"{word!r} is known to `hpckit {word}` alone: use it there")
+        word: StrictUndefined(hint=f"{word!r} is known to `hpckit {word}` {ALONE}")
         for word in REPORT_VARIABLES.keys() - variables.keys()
     }
     return render(
         found.name,
         {**others, **variables},
         collections,
-        write=writer_of(found.name),
+        write=writer_of(found),
         filters=FILTERS,
     ).text

@@ -24,6 +24,7 @@ _FILTERS = ("length", "first", "last", "sort", "unique", "replace", "lower", "up
 # What a report works on are rows of figures; a script's values have none.
 _ALL_FILTERS = (*_FILTERS, "abs", "float", "map", "max", "min", "rejectattr", "reverse", "round",
                 "selectattr", "sum")  # fmt: skip
+_MOST_DIGITS = 99
 # Methods of Python's own values that give little more than they take; `format`, `center` and
 # `zfill` make much of little.
 _METHODS: dict[type, frozenset[str]] = {
@@ -43,6 +44,7 @@ def make_environment(
     loader: "Loader",
     write: Callable[[Any], str] | None = None,
     filters: Mapping[str, Callable[..., Any]] | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> "SandboxedEnvironment":
     """Return the environment of one text: strict, sandboxed, counted, quoting by itself.
 
@@ -50,11 +52,12 @@ def make_environment(
         loader: finds its templates.
         write: writes a value; by default for a job script.
         filters: more of them, of plain values.
+        given: the variables that its limits grow with; those of a script are small.
     """
     from jinja2 import StrictUndefined, pass_context
 
-    budget = Budget()
-    written = write or _in_script
+    budget = Budget(given)
+    written = _in_script if write is None else _or_nothing(write)
     environment = _environment_class(loader, budget)(
         loader=loader.as_jinja(),
         undefined=StrictUndefined,
@@ -68,14 +71,21 @@ def make_environment(
     # Only filters that give plain values: `safe` and the HTML ones would step round the quoting.
     known = environment.filters
     named = {name: known[name] for name in (_FILTERS if write is None else _ALL_FILTERS)}
-    if "map" in named:
-        named["map"] = _by_attribute(known["map"])
+    if write is not None:
+        bounded = {"map": _by_attribute, "reverse": _as_list, "round": _few_digits, "sum": _numbers}
+        named |= {name: bound(known[name]) for name, bound in bounded.items()}
     named |= filters or {}
     environment.filters = {name: _of_plain(row, budget) for name, row in named.items()}
     # Names with a blank: no template can name these.
+    longest: dict[str, Callable[..., Any]] = {
+        "join": refuse_long_join,
+        "replace": refuse_long_replace,
+    }
     environment.filters |= {
-        "join": _checked_first(refuse_long_join, environment.filters["join"]),
-        "replace": _checked_first(refuse_long_replace, environment.filters["replace"]),
+        name: _checked_first(functools.partial(check, most=budget.most), environment.filters[name])
+        for name, check in longest.items()
+    }
+    environment.filters |= {
         "rewritten plain": _plain,
         "rewritten sbatch": _for_sbatch if write is None else _same,
         "rewritten text": pass_context(lambda _, text: _text(text)),
@@ -129,7 +139,7 @@ def _environment_class(loader: "Loader", budget: Budget) -> "type[SandboxedEnvir
             return super().call(__context, __obj, *args, **named)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-            refuse_huge(operator, left, right)
+            refuse_huge(operator, left, right, budget.most)
             result = super().call_binop(context, operator, _plain(left), _plain(right))
             budget.worked(result)
             return result
@@ -153,6 +163,13 @@ def _in_script(value: Any) -> str:  # noqa: ANN401
     if value is None:
         raise ValueError("this value is none and cannot be printed; test it with `if` first")
     return shell_word(value)
+
+
+def _or_nothing(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Let `{{ x if y }}` print nothing where y is not true, as in any template of Jinja's."""
+    from jinja2 import Undefined
+
+    return lambda value: "" if isinstance(value, Undefined) else write(value)
 
 
 def _same(value: Any) -> Any:  # noqa: ANN401
@@ -210,7 +227,8 @@ def _of_plain(function: Callable[..., Any], budget: Budget) -> Callable[..., Any
     def checked(*args: Any, **named: Any) -> Any:  # noqa: ANN401
         for value in (*args, *named.values()):
             _plain(value)
-        return _counted(function, budget)(*args, **named)
+        # What is quoted may also have stood in a row, where `attribute` finds it.
+        return _plain(_counted(function, budget)(*args, **named))
 
     return checked
 
@@ -219,8 +237,41 @@ def _by_attribute(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let `map` take an attribute alone: it knows filters, the ones that quote among them."""
 
     @functools.wraps(function)
-    def checked(context: Any, values: Any, *, attribute: str) -> Any:  # noqa: ANN401
+    def checked(context: Any, values: Any, *words: Any, attribute: Any = None, **more: Any) -> Any:  # noqa: ANN401
+        if words or more or attribute is None:
+            raise ValueError("`map` takes an attribute alone here: map(attribute='name')")
         return function(context, values, attribute=attribute)
+
+    return checked
+
+
+def _as_list(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `reverse` give a list: Python's own iterator over one is not a value."""
+
+    @functools.wraps(function)
+    def checked(value: Any) -> Any:  # noqa: ANN401
+        found = function(value)
+        return found if isinstance(found, str) else list(found)
+
+    return checked
+
+
+def _few_digits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep `round` from 10 ** digits with many digits, which would never end."""
+
+    @functools.wraps(function)
+    def checked(value: Any, precision: int = 0, method: str = "common") -> Any:  # noqa: ANN401
+        return function(value, min(max(precision, -_MOST_DIGITS), _MOST_DIGITS), method)
+
+    return checked
+
+
+def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `sum` begin with 0 alone: with a list it would copy all before each item."""
+
+    @functools.wraps(function)
+    def checked(own: Any, values: Any, attribute: Any = None) -> Any:  # noqa: ANN401
+        return function(own, values, attribute)
 
     return checked
 
@@ -255,9 +306,12 @@ def _checked_first(check: Callable[..., Any], function: Callable[..., Any]) -> C
     return checked
 
 
+REFUSES = "The template refuses: "
+
+
 def _refuse(message: str) -> None:
     """Let a template say no: `{{ refuse("two nodes at most here") }}`."""
-    raise TemplateError(f"The template refuses: {message}")
+    raise TemplateError(f"{REFUSES}{message}")
 
 
 OPTION = "#SBATCH"

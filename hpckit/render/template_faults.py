@@ -34,9 +34,7 @@ def template_faults(
     source = read_template(found, script=script)
     loader = Loader(collections, script=script)
     environment = (
-        make_environment(loader)
-        if script
-        else make_environment(loader, writer_of(found.name), FILTERS)
+        make_environment(loader) if script else make_environment(loader, writer_of(found), FILTERS)
     )
     try:
         tree = environment.parse(source, found.name, str(found.path))
@@ -56,7 +54,7 @@ def template_faults(
             yield node.lineno, f"unknown variable {node.name!r}. {nearest(node.name, known)}"
     for use in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
         template = getattr(use, "template", None)
-        if isinstance(template, nodes.Const):
+        if isinstance(template, nodes.Const) and not getattr(use, "ignore_missing", False):
             for message in _missing(str(template.value), found, collections):
                 yield use.lineno, message
     yield from _left_out(environment, loader, found)

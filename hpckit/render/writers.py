@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from hpckit.collections import Found
 from hpckit.errors import TemplateError
 from hpckit.text import cells, csv_cell, cut, in_line, padded
 from hpckit.units import format_bytes, format_seconds
@@ -19,11 +20,13 @@ from hpckit.units import format_bytes, format_seconds
 Writer = Callable[[Any], str]
 UNKNOWN = "-"
 _WIDEST = 999
-_MARKDOWN = r"\`*_{}[]<>()#|!~&"
+_MARKDOWN = r"\`*_{}[]<>()#|!~&$^"
 # The characters that TeX takes for orders: lshort, "Special Characters".
 _TEX = {letter: f"\\{letter}" for letter in "{}$&#_%"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    # After the end of a row, `\\`, these are its argument.
+    "[": "{[}", "]": "{]}", "*": "{*}",
 }  # fmt: skip
 
 
@@ -48,21 +51,27 @@ def _csv(text: str) -> str:
     return f'"{doubled}"'
 
 
+def _plain(value: Any) -> str:  # noqa: ANN401
+    """Return a value as text that no kind of file has escaped yet."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError(f"a value of type {type(value).__name__} cannot be printed")
+
+
 def _writer(escape: Callable[[str], str], unknown: str = UNKNOWN) -> Writer:
     """Return what writes numbers as they are, text escaped, and one word for what is not known."""
 
     def write(value: Any) -> str:  # noqa: ANN401
         if value is None:
             return unknown
-        if isinstance(value, list | tuple):
-            return ", ".join(write(item) for item in value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, int | float):
-            return str(value)
-        if isinstance(value, str):
-            return escape(value)
-        raise ValueError(f"a value of type {type(value).__name__} cannot be printed")
+        text = _plain(value)  # of a list as a whole: in CSV it is one cell
+        return escape(text) if isinstance(value, str | list | tuple) else text
 
     return write
 
@@ -77,7 +86,7 @@ _TEXT = _writer(in_line)
 WRITERS: Mapping[str, Writer] = {
     "": _TEXT,
     "txt": _TEXT,
-    "md": _writer(_markdown_line),
+    "md": _writer(_markdown_line, unknown=_markdown_line(UNKNOWN)),  # `- GPUs` would be a list
     "html": _HTML,
     "xml": _HTML,
     "tex": _writer(lambda text: tex(in_line(text))),
@@ -86,19 +95,20 @@ WRITERS: Mapping[str, Writer] = {
 }
 
 
-def writer_of(name: str) -> Writer:
+def writer_of(found: Found) -> Writer:
     """Return what writes the values of a template: `report/mail.txt.j2` makes plain text.
 
     Raises:
         TemplateError: for such files there is none.
     """
-    suffix = PurePosixPath(name.removesuffix(".j2")).suffix.removeprefix(".").lower()
+    made = PurePosixPath(found.name.removesuffix(".j2"))
+    suffix = made.suffix.removeprefix(".").lower()
     if suffix not in WRITERS:
         known = ", ".join(f".{word}" for word in WRITERS if word)
         raise TemplateError(
-            f"Template {name} makes a .{suffix} file, and how names are written safely in one is "
-            f"not known here. Known are {known}; rename it, as to "
-            f"{name.removesuffix(f'.{suffix}.j2')}.txt.j2."
+            f"makes a {made.suffix} file, and how names are written safely in one is not known "
+            f"here. Known are {known}; rename it, as to {made.with_suffix('')}.txt.j2.",
+            at=found.path,
         )
     return WRITERS[suffix]
 
@@ -106,8 +116,8 @@ def writer_of(name: str) -> Writer:
 def _of_known(write: Callable[..., str]) -> Callable[..., str | None]:
     """Let a filter pass over what is not known, which each kind of file writes in its own way."""
 
-    def filtered(value: Any, *args: Any) -> str | None:  # noqa: ANN401
-        return None if value is None else write(value, *args)
+    def filtered(value: Any, *args: Any, **named: Any) -> str | None:  # noqa: ANN401
+        return None if value is None else write(value, *args, **named)
 
     return filtered
 
@@ -122,7 +132,10 @@ def _number(value: float, digits: int = 0) -> str:
 
 
 def _moment(value: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+    except (OSError, OverflowError) as error:  # the C library's, whose years have an end
+        raise ValueError(f"{value} is not a moment in epoch seconds") from error
 
 
 def _left(value: Any, width: int) -> str:  # noqa: ANN401

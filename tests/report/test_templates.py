@@ -1,6 +1,7 @@
 """`hpckit report --template` and `hpckit stats --template`: a group's own form of the figures."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import hpckit
 from hpckit.api.lint_reports import example_documents
 from hpckit.api.report import report_schema
 from hpckit.api.stats import stats_schema
+from hpckit.render.sandbox import _ALL_FILTERS
+from hpckit.render.writers import FILTERS
 from tests.conftest import Answer, write_files
 from tests.report.made import make_run, write_samples
 from tests.report.test_group import HOUR, NOW, accounts, row
@@ -34,17 +37,28 @@ def test_hpckits_own_mail_says_what_json_says(accounts, cli: Cli) -> None:
     assert f"all users held {whole['total']['gpu_hours']:.1f} GPU-hours" in answer.out
     assert "in 2 jobs, of which 1 failed." in lines
     assert "6.0 GPU-hours were lost to jobs that failed." in lines
-    table = [line.split() for line in lines if line.startswith(("user ", "alice ", "bob "))]
+    table = [line.split() for line in lines if line.startswith(("  user ", "  alice ", "  bob "))]
     assert table == [
         ["user", "jobs", "GPU-hours", "busy"],
         ["alice", "1", "20.0", "-"],
         ["bob", "1", "6.0", "-"],
     ]
-    assert "  12          bob              6.0 GPU-hours, FAILED" in lines
+    assert "  12              bob              6.0 GPU-hours, FAILED" in lines
     assert hpckit.report(since="2d", everyone=True).render("mail") == answer.out
     hidden = cli(*words, "--template", "mail", "--anonymous").out
     assert "alice" not in hidden
     assert "user 1" in hidden
+
+
+def test_no_name_begins_a_line_of_the_mail(accounts, cli: Cli) -> None:
+    """Mailutils' mail once ran `~! COMMAND` in a mail from a pipe (CVE-2021-32749)."""
+    name = "~! touch x"
+    accounts(row("11", NOW - 3 * HOUR, 1, JobName=name, User=name, State="FAILED"))
+    words = ("report", "--since", "2d", "--all", "--template", "mail")
+    for by in ("name", "user"):
+        said = cli(*words, "--by", by).out
+        assert name in said
+        assert not [line for line in said.splitlines() if line.startswith(("~", "From "))]
 
 
 def test_a_note_of_a_job_says_what_json_says(here: Path, cli: Cli) -> None:
@@ -74,18 +88,70 @@ def test_a_lab_changes_a_block_of_hpckits_own(accounts, cli: Cli, here: Path) ->
     )
     accounts(row("11", NOW - 3 * HOUR, 1))
     said = cli("report", "--template", "mail").out
-    assert said.startswith("Hello lab,\n\nFrom ")
+    assert said.startswith("Hello lab,\n\nBetween ")
     assert "2.0 GPU-hours" in said
     shown = cli("templates", "diff", "report/mail.txt.j2")
     assert "+Hello lab," in shown.out
     assert "-Dear all," in shown.out
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_lint_knows_documents_as_their_schemas_have_them(known: bool) -> None:
-    documents = example_documents(known=known)
-    jsonschema.validate(documents["report"], report_schema())
-    jsonschema.validate(documents["stats"], stats_schema())
+@pytest.mark.parametrize("word", ["report", "stats"])
+def test_lint_knows_documents_as_their_schemas_have_them(word: str) -> None:
+    schema = report_schema() if word == "report" else stats_schema()
+    for _, document in example_documents(word):
+        jsonschema.validate(document, schema)
+
+
+_LINTED = [
+    ("{% for row in report.groups %}{{ row.utilization_percent + 1 }}{% endfor %}", "NoneType"),
+    ("{{ report.total.gpu_hours_failed / report.total.gpu_hours }}", "division by zero"),
+    ("{{ report.who }}{{ stats.job_id }}", "'stats' is known to `hpckit stats` alone"),
+    ("{% if stats is defined %}{% else %}{{ report.whom }}{% endif %}", "'whom'"),
+    ("{% if report is defined %}{% else %}{{ stats.hostz }}{% endif %}", "'hostz'"),
+    ("{% if report.by == 'user' %}{{ report.whom }}{% endif %}", "'whom'"),
+    ("{% if report.by != 'user' %}{{ refuse('--by user') }}{% endif %}{{ report.whom }}", "'whom'"),
+    # And what is right.
+    ("{{ report.total.utilization_hours[4] }} {{ report.total.wait_attempts[5] }}", ""),
+    ("{{ report.total.gpu_hours / ((report.until - report.since) / 3600) }}", ""),
+    ("{% if report.by != 'user' %}{{ refuse('give --by user') }}{% endif %}", ""),
+    ("{% if stats is defined %}{{ stats.job_id }}{% else %}{{ report.who }}{% endif %}", ""),
+    ("{% if report.total.gpu_hours_measured %}{{ report.total.utilization_percent + 1 }}{% endif %}"
+     , ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "wrong"), _LINTED)
+def test_lint_finds_what_breaks_and_nothing_else(
+    cli: Cli, here: Path, source: str, wrong: str
+) -> None:
+    write_files(here, {"templates/report/x.txt.j2": source})
+    answer = cli("templates", "lint", "report/x.txt.j2")
+    assert answer.status == (1 if wrong else 0)
+    assert wrong in answer.out
+
+
+def test_the_pages_own_example_is_right(cli: Cli, here: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/report.md").read_text()
+    source = page.partition("```jinja\n")[2].partition("```")[0]
+    assert "report.groups" in source
+    write_files(here, {"templates/report/wiki.md.j2": source})
+    assert cli("templates", "lint", "report/wiki.md.j2").status == 0
+
+
+def test_the_page_names_every_filter() -> None:
+    page = (Path(__file__).parents[2] / "docs/report.md").read_text()
+    named = page.partition("- **Filters** of Jinja's")[2].partition("\n- ")[0]
+    jinjas, _, own = named.partition("And hpckit's")
+    assert set(re.findall("`([a-z]+)`", jinjas)) == set(_ALL_FILTERS)
+    assert set(re.findall(r"`([a-z]+)(?:\(\w+\))?`", own)) == set(FILTERS)
+
+
+def test_what_is_read_and_rendered_is_one_finding(cli: Cli, here: Path) -> None:
+    text = "{% include 'report/none.md.j2' ignore missing %}"  # nothing is wrong with it
+    write_files(here, {"templates/report/x.rtf.j2": "", "templates/report/y.txt.j2": text})
+    said = cli("templates", "lint").out
+    assert said.count("makes a .rtf file") == 1
+    assert "none.md.j2" not in said
 
 
 def test_lint_finds_a_misspelt_figure_and_one_that_may_not_be_known(cli: Cli, here: Path) -> None:
@@ -105,7 +171,7 @@ def test_lint_finds_a_misspelt_figure_and_one_that_may_not_be_known(cli: Cli, he
     assert any("bad.txt.j2:2: 'dict object' has no attribute 'gpu_hourz'" in row for row in found)
     assert any("sum.md.j2:1:" in row and "[no figure known]" in row for row in found)
     assert any("name.tex.j2:1: unknown variable 'repport'" in row for row in found)
-    assert "report/fine.html.j2 (project): 2 documents, 0 findings" in answer.out
+    assert "report/fine.html.j2 (project): 12 documents, 0 findings" in answer.out
     assert cli("templates", "lint", "report/fine.html.j2", "report/mail.txt.j2").status == 0
 
 

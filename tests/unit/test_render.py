@@ -142,6 +142,8 @@ ATTACK = "$(echo pwned)"
         "{% for a in m() %}{{ a }}{% endfor %}{{ x }}",
         "{% set y %}{{ x }}{% endset %}{{ y | replace(\"'\", '') }}",
         "{{ [[m()]] | first | join(x) }}",
+        "{{ [{'k': m()}, {'k': x}] | join(attribute='k') }}",
+        "{{ {'k': q(x)}.values() | first | trim(\"'\") }}",
     ],
 )
 def test_no_expression_unquotes_a_value(tmp_path: Path, source: str) -> None:
@@ -334,6 +336,8 @@ def test_a_faulty_template_is_named_with_its_line(tmp_path, source, line, word) 
         "{% import 'os' as os %}",
         "{% do x %}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ '%(a)s' % {} }}",
+        "{{ 1e999 }}",
         "{% for a in l %}{% for b in l %}{% for c in l %}{{ 'y' * 999 }}{% endfor %}{% endfor %}"
         "{% endfor %}",
     ],

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from hpckit.errors import TemplateError
-from hpckit.render.reports import find_report_template, render_report
+from hpckit.render.reports import (
+    find_report_template,
+    render_report,
+    report_templates,
+    shortest_names,
+)
 from tests.unit.made import collection
 
 ODD = 'it\'s "100 %" <b>&{x}_$y\\z [a](u) |c| #1 ~^ \x1b[31m\ntwo ü'
@@ -53,11 +58,17 @@ def test_markdown_and_tex_take_no_letter_for_an_order(tmp_path: Path) -> None:
         "\\textbackslash{}input\\{/etc/passwd\\} 5 \\% \\$x\\_1\\textasciicircum{}2\\$ "
         "\\textasciitilde{}"
     )
+    # A row of a table may begin with it, and the row before has ended with \\.
+    assert written(tmp_path, ".tex", "{{ report.who }}", who="[9cm] *") == "{[}9cm{]} {*}"
+    (tmp_path / "lab/templates/report/t.tex.j2").unlink()
+    # Formulas of GitLab, Jupyter and pandoc.
+    assert written(tmp_path, ".md", "{{ report.who }}", who="$x^2$") == "\\$x\\^2\\$"
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("- x", "\\- x"), ("+", "\\+"), ("1. x", "1\\. x"), ("===", "\\==="), ("---", "\\---"),
+    [(None, "\\-"),
+     ("- x", "\\- x"), ("+", "\\+"), ("1. x", "1\\. x"), ("===", "\\==="), ("---", "\\---"),
      ("a - b", "a - b"), ("12.5", "12.5"), ("-5", "-5"), ("x. y", "x. y")],
 )  # fmt: skip
 def test_no_name_begins_a_list_or_a_heading(tmp_path: Path, text: str, shown: str) -> None:
@@ -65,10 +76,12 @@ def test_no_name_begins_a_list_or_a_heading(tmp_path: Path, text: str, shown: st
 
 
 def test_csv_and_json_are_read_back(tmp_path: Path) -> None:
-    source = "{{ report.who }},{{ report.jobs }},{{ report.money }},{{ report.formula }}\n"
+    names = ("who", "jobs", "money", "formula", "notes")
+    source = ",".join(f"{{{{ report.{name} }}}}" for name in names)
     values = {"who": 'a "b", c', "jobs": 3, "money": None, "formula": "=1+1"}
-    said = written(tmp_path, ".csv", source, **values)
-    assert list(csv.reader(io.StringIO(said))) == [['a "b", c', "3", "", "'=1+1"]]
+    said = written(tmp_path, ".csv", source, **values, notes=["a", "b,=1+1", None])
+    cells = ['a "b", c', "3", "", "'=1+1", "a, b,=1+1, -"]
+    assert list(csv.reader(io.StringIO(said))) == [cells]
     (tmp_path / "lab/templates/report/t.csv.j2").unlink()
     said = written(
         tmp_path, ".json", '{"text": {{ report.who }}, "all": {{ report }}}', who=ODD, x=None
@@ -97,6 +110,38 @@ def test_figures_are_written_as_on_hpckits_own_pages(tmp_path: Path, monkeypatch
     assert said == "1,234 87 % 1,234.50 2 min 05 s 3.0 GiB 1971-01-01 a, 1 yes 3 1+2"
 
 
+def test_words_of_jinjas_own_do_what_its_pages_say(tmp_path: Path) -> None:
+    source = (
+        "{% for row in report.rows | reverse %}{{ row.n }}{{ ', ' if not loop.last }}{% endfor %} "
+        "{{ 1.25 | round(1) }} {{ 1234.5 | number(digits=1) }} {{ report.rows | reverse | length }}"
+    )
+    assert written(tmp_path, ".txt", source, rows=[{"n": 1}, {"n": 2}]) == "2, 1 1.2 1,234.5 2"
+
+
+def test_commas_of_json_stand_in_the_template(tmp_path: Path) -> None:
+    source = (
+        '{"rows": [{% for row in report.rows %}{{ row }}{% if not loop.last %},{% endif %}'
+        "{% endfor %}]}"
+    )
+    rows = [{"name": ODD}, {"name": None}]
+    assert json.loads(written(tmp_path, ".json", source, rows=rows)) == {"rows": rows}
+
+
+@pytest.mark.parametrize("rows", [2, 5000])
+def test_a_large_report_may_be_worked_on_as_a_small_one(tmp_path: Path, rows: int) -> None:
+    """An account's jobs by name, or a job's GPUs, are thousands of rows."""
+    groups = [
+        {"name": f"user {at}", **{f"some_figure_{key}": float(at) for key in range(20)}}
+        for at in range(rows)
+    ]
+    source = (
+        "{{ report.groups | length }}, {{ report.groups[:2] | length }}: "
+        "{% for row in report.groups | sort(attribute='some_figure_1', reverse=true) %}"
+        "{% for key in row %}{{ '.' if loop.first }}{% endfor %}{% endfor %}"
+    )
+    assert written(tmp_path, ".txt", source, groups=groups) == f"{rows}, 2: {'.' * rows}"
+
+
 def test_columns_stay_where_they_are(tmp_path: Path) -> None:
     source = "{{ report.name | left(6) }}{{ report.n | right(5) }}|"
     for name, cell in (("ab", "ab    "), ("abcdefgh", "abcd… "), ("中中中", "中中  ")):
@@ -118,21 +163,30 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
     ["{{ report.who|safe }}", "{{ report.who|rewritten_text }}",
      "{{ [report.who]|map('rewritten text')|join }}", "{{ ''.__class__ }}", "{{ 'x' * 10**9 }}",
      "{{ report.who | left(10**9) | length }}{% for i in [1] * 60000 %}{% endfor %}",
-     "{% autoescape false %}{{ report.who }}{% endautoescape %}"],
+     "{% autoescape false %}{{ report.who }}{% endautoescape %}",
+     "{{ 5 | round(0 - 10**9) }}{{ 1.5 | round(10**9, 'ceil') }}{{ ([[1]] * 60000) | sum([]) }}",
+     "{{ ([[1]] * 60000) | sum(start=[]) | length }}", "{{ 10**17 | moment }}",
+     "{{ (10**17) | day }}", "{{ report | map('length') | list }}",
+     "{% macro m() %}x{% endmacro %}"
+     "{{ [{'a': m()}, {'a': report.who}] | map(attribute='a') | join }}"],
 )  # fmt: skip
 def test_the_sandbox_holds(tmp_path: Path, source: str) -> None:
     assert refusal(tmp_path, source, who="x")
 
 
 def test_names(tmp_path: Path) -> None:
-    files = ("mail.txt", "wiki.md", "wiki.html", "a.rtf")
+    files = ("mail.txt", "wiki.md", "wiki.html", "a.rtf", "B.RTF", "")
     lab = collection(tmp_path, "lab", {f"templates/report/{name}.j2": "" for name in files})
+    assert {*shortest_names(report_templates((lab,)))} == {
+        "mail", "wiki.md", "wiki.html", "a", "B", "",
+    }  # fmt: skip
     for name in ("mail", "mail.txt", "report/mail.txt.j2"):
         assert find_report_template(name, (lab,)).name == "report/mail.txt.j2"
     for name, why in {
         "wiki": "Several report templates are called 'wiki'. Give wiki.html or wiki.md.",
         "mial": "Unknown report template 'mial'. Did you mean 'mail'?",
         "a": "makes a .rtf file, and how names are written safely in one is not known here",
+        "B": "rename it, as to report/B.txt.j2.",
     }.items():
         with pytest.raises(TemplateError) as error:
             find_report_template(name, (lab,))
