@@ -124,7 +124,8 @@ GIVEN: dict[str, object] = {
     "command": ["true"], "found": None,
     "folder": "x", "function": len, "host": "n1", "iterable": [[1]],
     "job": "1", "kind": "site", "least": 1.0, "name": "x", "path": "x.html", "rule": "x",
-    "runs": [], "source": "x", "template": "mail", "target": "serial", "why": "slow", "program": "train.py",
+    "runs": [], "source": "x", "template": "mail", "target": "serial",
+    "why": "slow", "program": "train.py",
 }  # fmt: skip
 # Of the options of `submit`; those of None are not asked for.
 OPTIONS: dict[str, tuple[object, ...]] = {
