@@ -11,8 +11,19 @@ from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
-from hpckit.render import find_template, is_report, list_templates, read_template
-from hpckit.render.reports import REPORT_VARIABLES, find_report_template, report_templates
+from hpckit.render import (
+    find_template,
+    is_report,
+    list_templates,
+    read_template,
+    spellings,
+)
+from hpckit.render.reports import (
+    REPORT_VARIABLES,
+    find_report_template,
+    report_templates,
+    shortest_names,
+)
 from hpckit.render.written_out import written_out
 from hpckit.text import in_line
 
@@ -85,10 +96,20 @@ def templates(*, tell: Tell = log) -> list[Template]:
 def template(name: str, *, tell: Tell = log) -> Template:
     """Return a template by its name, or the short one of `template=` in `hpckit.submit`.
 
+    Or that of `Report.render`, unless a script's template has it.
+
     Raises:
         TemplateError: there is none.
     """
-    return _template(find_template(name, searched(tell)))
+    return _template(_any_template(name, searched(tell)))
+
+
+def _any_template(name: str, collections: tuple[Collection, ...]) -> Found:
+    """Return a template of a script or a report, by its full name or a short one."""
+    known = list_templates(collections)
+    if known.keys().isdisjoint(spellings(name)):
+        name = shortest_names(report_templates(collections)).get(name, name)
+    return find_template(name, collections)
 
 
 @checked(name=str, tell=FUNCTION)
@@ -149,7 +170,7 @@ def lint(*names: str) -> Iterator[Linted]:
         )
     known = [name for name in list_templates(collections) if name.startswith("slurm/")]
     for name in names or (*known, *report_templates(collections)):
-        place = find_template(name, collections)
+        place = _any_template(name, collections)
         tried, findings = _rendered(place.name, collections)
         yield Linted(
             subject=f"{place.name} ({place.collection.label()})",

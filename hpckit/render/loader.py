@@ -45,7 +45,8 @@ def _find(name: str, known: Mapping[str, Found]) -> Found:
     for candidate in spellings(name):
         if candidate in known:
             return known[candidate]
-    short = [key.removeprefix("slurm/").removesuffix(".sh.j2") for key in known]
+    scripts = (key for key in known if not is_report(key))
+    short = [key.removeprefix("slurm/").removesuffix(".sh.j2") for key in scripts]
     raise TemplateError(
         f"Unknown template {name!r}. {nearest(name, short)} See `hpckit templates list`."
     )

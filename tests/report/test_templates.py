@@ -175,6 +175,16 @@ def test_lint_finds_a_misspelt_figure_and_one_that_may_not_be_known(cli: Cli, he
     assert cli("templates", "lint", "report/fine.html.j2", "report/mail.txt.j2").status == 0
 
 
+def test_templates_show_and_lint_take_the_short_name(cli: Cli, here: Path) -> None:
+    write_files(here, {"templates/report/wiki.html.j2": "", "templates/report/wiki.md.j2": ""})
+    assert "Dear all," in cli("templates", "show", "mail").out
+    assert "report/wiki.md.j2 (project)" in cli("templates", "lint", "wiki.md").out
+    assert "Unknown template 'wiki'." in cli("templates", "show", "wiki").err  # it is two
+    said = cli("submit", "serial", "true", "--template", "mail", "--dry-run").err
+    assert "Unknown template 'mail'." in said
+    assert "report/" not in said
+
+
 def test_a_wrong_template_is_one_error_before_slurm_is_asked(accounts, cli: Cli) -> None:
     asked = accounts(row("11", NOW - 3 * HOUR, 1))
     answer = cli("report", "--template", "mial")
