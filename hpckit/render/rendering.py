@@ -153,7 +153,9 @@ def _compilers() -> tuple[str, ...]:
     """Return the versions of what turns a template into code."""
     import jinja2
 
-    return stamp(sandbox.__file__), stamp(str(Path(jinja2.__file__).with_name("compiler.py")))
+    here, theirs = Path(__file__), Path(jinja2.__file__)
+    files = [here.with_name(f"{name}.py") for name in ("sandbox", "filters", "rewriting")]
+    return tuple(stamp(str(path)) for path in (*files, theirs.with_name("compiler.py")))
 
 
 def _add_marks(environment: "SandboxedEnvironment") -> None:

@@ -12,7 +12,7 @@ import hpckit
 from hpckit.api.lint_reports import example_documents
 from hpckit.api.report import report_schema
 from hpckit.api.stats import stats_schema
-from hpckit.render.sandbox import _ALL_FILTERS
+from hpckit.render.filters import ALL_FILTERS
 from hpckit.render.writers import FILTERS
 from tests.conftest import Answer, write_files
 from tests.report.made import make_run, write_samples
@@ -142,7 +142,7 @@ def test_the_page_names_every_filter() -> None:
     page = (Path(__file__).parents[2] / "docs/report.md").read_text()
     named = page.partition("- **Filters** of Jinja's")[2].partition("\n- ")[0]
     jinjas, _, own = named.partition("And hpckit's")
-    assert set(re.findall("`([a-z]+)`", jinjas)) == set(_ALL_FILTERS)
+    assert set(re.findall("`([a-z]+)`", jinjas)) == set(ALL_FILTERS)
     assert set(re.findall(r"`([a-z]+)(?:\(\w+\))?`", own)) == set(FILTERS)
 
 
