@@ -84,7 +84,8 @@ def here(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     # A fake Slurm on a machine that stands still for some seconds is not a silent one.
     monkeypatch.setenv("HPCKIT_PATIENCE", "60")
-    for slow in ("slurm.client.SLOW_S", "schedulers.slurm.sbatch._SILENT_S"):
+    for slow in ("slurm.client.SLOW_S", "schedulers.slurm.sbatch._SILENT_S",
+                 "submission.waiting._SHORTEST_S"):  # fmt: skip
         monkeypatch.setattr(f"hpckit.{slow}", 30.0)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("hpckit.kept.cache_folder", lambda: made)

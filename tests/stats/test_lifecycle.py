@@ -19,7 +19,7 @@ from hpckit.stats.sampler.schedule import job_ids, parse, period_s
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.reading import read_records
-from hpckit.stats.samples.records import End, Header, samples_files
+from hpckit.stats.samples.records import End, Header, Sample, samples_files
 from tests.patience import LONG_S
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import SAMPLER, Stub, busy
@@ -95,12 +95,16 @@ def test_two_with_one_number_write_two_files(start: Start, tmp_path: Path) -> No
     (tmp_path / "sitecustomize.py").write_text("import os\nos.getpid = lambda: 7\n")
     alike = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     both = [start([busy(0)], env=alike) for _ in range(2)]
+
+    def kinds() -> list[list[type]]:
+        found = [read_records(file.path, Damage()) for file in samples_files(both[0].folder)]
+        return [[type(record) for record in records] for records in found]
+
+    # Each by itself: the other's Python may still be starting, which a signal would end.
+    both[0].wait_for(lambda: [row.count(Sample) > 2 for row in kinds()] == [True, True])
     for running in both:
-        running.wait_for_samples(6)
         running.stop()
-    found = [read_records(file.path, Damage()) for file in samples_files(both[0].folder)]
-    kinds = [[type(record) for record in records] for records in found]
-    assert [(row.count(Header), row.count(End)) for row in kinds] == [(1, 1), (1, 1)]
+    assert [(row.count(Header), row.count(End)) for row in kinds()] == [(1, 1), (1, 1)]
 
 
 # What its start would be twice as long with.

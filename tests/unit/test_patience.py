@@ -64,6 +64,7 @@ def clock(here: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     module = SimpleNamespace(monotonic=one.monotonic, sleep=one.sleep, time=time.time)
     monkeypatch.setattr(client, "time", module)
     monkeypatch.setattr(waiting, "time", module)
+    monkeypatch.setattr(waiting, "_SHORTEST_S", 2.0)  # as it is: nobody waits by this clock
     return one
 
 
