@@ -78,7 +78,7 @@ if TYPE_CHECKING:
         TemplateError,
         UnknownOutcomeError,
     )
-    from hpckit.group_report.writing import Report
+    from hpckit.group_report.result import Report
     from hpckit.index import Rebuilt
     from hpckit.metrics import Progress
     from hpckit.slurm.states import JobState
@@ -218,7 +218,7 @@ if not TYPE_CHECKING:
         "hpckit.collections": ("Collection",),
         "hpckit.index": ("Rebuilt",),
         "hpckit.metrics": ("Progress",),
-        "hpckit.group_report.writing": ("Report",),
+        "hpckit.group_report.result": ("Report",),
         "hpckit.slurm.states": ("JobState",),
         "hpckit.submission.status": ("RunStatus",),
     }

@@ -19,9 +19,9 @@ from hpckit.group_report.ledgers import Asked, from_ledgers, ledger_folders
 from hpckit.group_report.lost import by_queue, by_ranks, end_notes, lost_notes
 from hpckit.group_report.measured import Figures, Measured, as_planned, own_runs
 from hpckit.group_report.parts import joined
+from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
-from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.paths import login
 from hpckit.sites import find_site
 from hpckit.slurm.client import own_patience_s, patience

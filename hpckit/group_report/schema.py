@@ -3,8 +3,8 @@
 from typing import Any
 
 from hpckit.group_report.allocations import SOURCES
+from hpckit.group_report.result import SCHEMA, WastefulJob
 from hpckit.group_report.totals import KINDS, Totals
-from hpckit.group_report.writing import SCHEMA, WastefulJob
 from hpckit.sites import Costs
 from hpckit.stats.document import SchemaMaker
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.group_report.result import Report, WastefulJob
 from hpckit.group_report.totals import Totals
-from hpckit.group_report.writing import Report, WastefulJob
 from hpckit.sites import Costs
 from tests.browser.chromium import PROGRAM, Chromium
 

@@ -17,8 +17,8 @@ import yaml
 import hpckit
 from hpckit.group_report.allocations import Allocation, parse_allocations
 from hpckit.group_report.measured import Measured
+from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.totals import Use, grouped, most_wasteful, total
-from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.ranks import write_rank
 from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
