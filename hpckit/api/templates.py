@@ -18,6 +18,7 @@ from hpckit.render import (
     read_template,
     spellings,
 )
+from hpckit.render.included import is_part
 from hpckit.render.reports import (
     REPORT_VARIABLES,
     find_report_template,
@@ -168,8 +169,7 @@ def lint(*names: str) -> Iterator[Linted]:
             tried=f"{len(collections)} collections",
             findings=_new(found, ()),
         )
-    known = [name for name in list_templates(collections) if name.startswith("slurm/")]
-    for name in names or (*known, *report_templates(collections)):
+    for name in names or _whole(collections):
         place = _any_template(name, collections)
         tried, findings = _rendered(place.name, collections)
         yield Linted(
@@ -179,6 +179,17 @@ def lint(*names: str) -> Iterator[Linted]:
         )
     if not names:
         yield _advice(collections, [row.message for row in found])
+
+
+def _whole(collections: tuple[Collection, ...]) -> Iterator[str]:
+    """Yield the script and report templates that are no parts of others."""
+    known = template_variables()
+    scripts = {
+        name: row for name, row in list_templates(collections).items() if name.startswith("slurm/")
+    }
+    for name, row in (scripts | report_templates(collections)).items():
+        if not is_part(row, known, collections):
+            yield name
 
 
 def _rendered(name: str, collections: tuple[Collection, ...]) -> "tuple[str, Sequence[Finding]]":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
 from hpckit.errors import TemplateError
+from hpckit.render.included import names_given
 from hpckit.render.left_out import left_out
 from hpckit.render.loader import Loader, is_report, list_templates, read_template
 from hpckit.render.sandbox import make_environment
@@ -49,6 +50,7 @@ def template_faults(
             f"the template is nested too deeply: {error}.", at=found.path
         ) from error
     unknown = meta.find_undeclared_variables(tree) - {*known, *environment.globals}
+    unknown -= names_given(found.name, collections) if unknown else set()
     for node in tree.find_all(nodes.Name):
         if node.name in unknown:
             yield node.lineno, f"unknown variable {node.name!r}. {nearest(node.name, known)}"

@@ -175,6 +175,28 @@ def test_lint_finds_a_misspelt_figure_and_one_that_may_not_be_known(cli: Cli, he
     assert cli("templates", "lint", "report/fine.html.j2", "report/mail.txt.j2").status == 0
 
 
+def test_lint_knows_what_a_part_is_handed(cli: Cli, here: Path) -> None:
+    write_files(
+        here,
+        {
+            "templates/report/wiki.md.j2": "{% set mark = '*' %}\n"
+            "{% for group in report.groups %}\n{% include 'report/row.md.j2' %}\n{% endfor %}\n",
+            "templates/report/row.md.j2": "{{ mark }} {{ group.name }} {{ grupp }}\n",
+            "templates/slurm/long.sh.j2": '{% extends "slurm/base.sh.j2" %}\n{% block setup %}\n'
+            "{% for word in ('A', 'B') %}\n{% include 'lab-words.sh.j2' %}\n{% endfor %}\n"
+            "{% endblock %}\n",
+            "templates/lab-words.sh.j2": "export {{ word }}=1\n",
+        },
+    )
+    answer = cli("templates", "lint")
+    found = [line for line in answer.out.splitlines() if line.startswith(str(here))]
+    assert len(found) == 1, answer.out
+    assert "row.md.j2:1: unknown variable 'grupp'" in found[0]
+    assert "report/row.md.j2 (" not in answer.out
+    write_files(here, {"templates/report/row.md.j2": "{{ mark }} {{ group.name }}\n"})
+    assert cli("templates", "lint").status == 0
+
+
 def test_templates_show_and_lint_take_the_short_name(cli: Cli, here: Path) -> None:
     write_files(here, {"templates/report/wiki.html.j2": "", "templates/report/wiki.md.j2": ""})
     assert "Dear all," in cli("templates", "show", "mail").out
