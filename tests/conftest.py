@@ -36,6 +36,10 @@ if not re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", tempfile.gettempdir()):
     os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 
+# hpckit loads no result from a folder that a group may write to, which a shell's mask of 002 makes.
+os.umask(0o022)
+
+
 def pytest_collection_finish() -> None:
     """Give torch one thread in this process: several that share cores with others mostly wait."""
     if torch := sys.modules.get("torch"):

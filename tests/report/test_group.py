@@ -593,18 +593,22 @@ def test_a_job_over_midnight_counts_on_both_sides(
     assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
 
 
+DAY = 24 * HOUR
+# Of a day, wherever this runs: days of a report are local ones.
+MIDNIGHT = time.mktime((2026, 1, 11, 0, 0, 0, 0, 0, -1))
+
+
 def test_suspended_time_is_spread_evenly_over_days() -> None:
-    day = 24 * HOUR
-    found = grouped([use(10.5 * day, 12 * day, suspended_s=0.5 * day)], "day").values()
+    one = use(MIDNIGHT + 0.5 * DAY, MIDNIGHT + 2 * DAY, suspended_s=0.5 * DAY)
+    found = grouped([one], "day").values()
     assert [one.gpu_hours for one in found] == [pytest.approx(8), pytest.approx(16)]
 
 
 def test_what_was_asked_for_counts_once_where_an_attempt_ended() -> None:
-    day = 24 * HOUR
-    over_midnight = use(10.5 * day, 12.5 * day, limit_s=3 * day)
-    one_day = use(11.25 * day, 11.5 * day, limit_s=day)
-    ended_later = use(11 * day, 11.5 * day, limit_s=day)
-    ended_later = replace(ended_later, row=replace(ended_later.row, end=20 * day))
+    over_midnight = use(MIDNIGHT + 0.5 * DAY, MIDNIGHT + 2.5 * DAY, limit_s=3 * DAY)
+    one_day = use(MIDNIGHT + 1.25 * DAY, MIDNIGHT + 1.5 * DAY, limit_s=DAY)
+    ended_later = use(MIDNIGHT + DAY, MIDNIGHT + 1.5 * DAY, limit_s=DAY)
+    ended_later = replace(ended_later, row=replace(ended_later.row, end=MIDNIGHT + 10 * DAY))
     uses = [over_midnight, one_day, ended_later]
     of_days = grouped(uses, "day").values()
     assert [(one.gpu_hours_asked, one.gpu_hours_ended) for one in of_days] == [

@@ -341,6 +341,7 @@ def test_a_bug_of_ours_is_told_in_the_file(start: Start, tmp_path: Path) -> None
 SAMPLE = (
     "from hpckit.cli.sample import sample; import hpckit.cli as cli; cli.COMMANDS['sample'] = ''; "
     f"from hpckit.stats.sampler import start; start._STOP_S = {LONG_S}; "
+    f"from hpckit.api import sample as api; api._ANSWER_S = {LONG_S}; "
 )
 SAMPLE += "cli._TAKE_REST = ('submit', 'sample'); cli.main()"
 

@@ -19,6 +19,12 @@ COMMAND = ("--", "sh", "-c", "exit 5")
 OTHER = "choose another folder with --dir"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk answer late: others may keep it busy."""
+    monkeypatch.setattr(api, "_ANSWER_S", LONG_S)
+
+
 def refused(folder: Path | str, why: str, todo: str = OTHER) -> str:
     return f"nothing can be written in {folder} ({why}): {todo}"
 
