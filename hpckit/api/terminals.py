@@ -19,7 +19,7 @@ from hpckit.api.sessions import prepare_session
 from hpckit.arguments import PATH, TIME, checked, maybe
 from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError
 from hpckit.find import newest_runs
-from hpckit.payload.children import wait_for
+from hpckit.payload.children import prepare_client, wait_for
 from hpckit.run_record import session_kind
 from hpckit.session.shells import USUAL, users_shell
 from hpckit.session.step import step_argv, step_environment
@@ -174,9 +174,10 @@ def _in_terminal(argv: tuple[str, ...]) -> int:
 
     Where a signal ends this, the program ends, too: two would read what is typed.
     """
-    before = termios.tcgetattr(sys.stdin.fileno())
+    here, environ = sys.stdin.fileno(), step_environment(os.environ)
+    before = termios.tcgetattr(here)
     try:
-        child = shell.spawn(argv, env=step_environment(os.environ), stdin=sys.stdin.fileno())
+        child = shell.spawn(argv, env=environ, stdin=here, prepare=prepare_client)
         try:
             return child.wait()
         except BaseException:
@@ -186,7 +187,7 @@ def _in_terminal(argv: tuple[str, ...]) -> int:
             raise
     finally:
         with contextlib.suppress(termios.error):  # it is gone
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+            termios.tcsetattr(here, termios.TCSANOW, before)
 
 
 def has_terminal() -> bool:
