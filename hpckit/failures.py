@@ -20,6 +20,7 @@ from hpckit.launchers import recorded_launcher
 from hpckit.mpi_ends import is_mpi_end
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.run_files import JOB_LOG
+from hpckit.run_record import once_more
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import ended_by_mpi, error_line, last_error, last_words, says_why
@@ -121,6 +122,7 @@ def _terms(run: Run) -> dict[str, str]:
     by_python = kind in ("python", "module")
     return {
         "job_id": run.job_id,
+        "again": once_more(run.record, run.job_id),
         "cwd": str(run.record["cwd"]),
         "environment": str(plan.get("environment") or "none"),
         "python": str(command[0]) if command and by_python else "the first python on PATH",

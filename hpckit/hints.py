@@ -96,7 +96,7 @@ HINTS = (
         "no launch",
         r"^no rank had started: srun gave up ",
         "Slurm could not start the ranks; most often a node is at fault. Submit the job again: "
-        "hpckit resubmit {job_id}. If it ends so again, send srun's lines to the cluster's support",
+        "{again}. If it ends so again, send srun's lines to the cluster's support",
     ),
     _hint(
         "host memory",

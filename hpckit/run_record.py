@@ -249,6 +249,12 @@ def session_kind(record: Mapping[str, Any]) -> str | None:
     return str(part["kind"]) if part else None
 
 
+def once_more(record: Mapping[str, Any], job_id: str) -> str:
+    """Return the command that does a run again: a session is not submitted again, but anew."""
+    kind = session_kind(record)
+    return f"hpckit {kind}" if kind else f"hpckit resubmit {job_id}"
+
+
 def refuse_session(record: Mapping[str, Any], what: str) -> None:
     """Refuse to do to a session what makes no sense for one.
 

@@ -27,6 +27,7 @@ from hpckit.session.folder import session_folder
 from hpckit.session.forward import AUTO, Target, forward
 from hpckit.session.notebook import NO_JUPYTER, servers_of
 from hpckit.session.ssh_config import Login, tunnel_words
+from hpckit.slurm.states import JobState
 from hpckit.submission.waiting import over_by_and_by
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ KIND = "jupyter"
 # A newest notebook is looked for among so many runs.
 _LATEST = 200
 _LOOK_S = 0.3
+# Besides that of a server whose user ended it, or that was idle.
+_USUAL_ENDS = (JobState.CANCELLED, JobState.TIMEOUT)
 _PAGE = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0;url={url}"><title>hpckit</title><a href="{url}">Jupyter</a>
 """
@@ -219,16 +222,20 @@ def carry(
     `ready` hears of the port on this machine's loopback, and by which way.
 
     Raises:
-        OutsideError: no way leads to the node, or the port is taken.
+        OutsideError: no way leads to the node, or the port is taken. JobError: the job has not
+            ended as notebooks do, but failed, or lost its node.
     """
     over = over_by_and_by([notebook.run._folder])
     if notebook.here:
         ready(notebook.connection.port, "here")
         while not over():
             time.sleep(_LOOK_S)
-        return
-    target = Target(job_id=notebook.run.job_id, connection=notebook.connection, port=port)
-    forward(target, way, ready=ready, over=over)
+    else:
+        target = Target(job_id=notebook.run.job_id, connection=notebook.connection, port=port)
+        forward(target, way, ready=ready, over=over)
+    status = notebook.run.status()
+    if status.finished and not (status.good or status.state in _USUAL_ENDS):
+        raise _why_not(notebook.run, status)
 
 
 def open_browser(notebook: Notebook, port: int) -> bool:

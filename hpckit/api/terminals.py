@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import termios
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,9 +19,11 @@ from hpckit.api.sessions import prepare_session
 from hpckit.arguments import PATH, TIME, checked, maybe
 from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError
 from hpckit.find import newest_runs
+from hpckit.payload.children import prepare_client, wait_for
 from hpckit.run_record import session_kind
 from hpckit.session.shells import USUAL, users_shell
 from hpckit.session.step import step_argv, step_environment
+from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState, is_finished
 
 if TYPE_CHECKING:
@@ -33,6 +37,10 @@ SHELL = "shell"
 # So many of the newest runs are looked at for the last shell.
 _LATEST = 200
 _TTY_MODULE = "hpckit.session.attach"
+# How long Slurm may take to say how the job of a shell goes on that was left, or has ended; and
+# srun to leave the terminal.
+_SAYS_WITHIN_S, _LEAVES_WITHIN_S = 5.0, 5.0
+_AGAIN_S = 0.5
 
 
 @checked(idle=maybe(TIME), runs=maybe(PATH))
@@ -138,9 +146,10 @@ def attach(run: Run, status: RunStatus) -> None:
         raise OutsideError(f"Slurm does not say on which node job {run.job_id} runs: try again.")
     words = (str(run.dir), run.job_id)
     code = _in_terminal(step_argv(run.job_id, node, _TTY_MODULE, words, pty=True))
-    if code == 0:
-        return
-    state = run.status().state
+    ended = _after(run, code)
+    state = ended.state
+    if code == 0 and (ended.good or not ended.finished):
+        return  # srun ends with 0 also where the node is lost
     if is_finished(state) or state is JobState.COMPLETING:
         raise JobError(
             f"Job {run.job_id} was ended: it is {state}. Why: hpckit logs {run.job_id} --all"
@@ -151,14 +160,34 @@ def attach(run: Run, status: RunStatus) -> None:
     )
 
 
+def _after(run: Run, code: int) -> RunStatus:
+    """Return what a job is once srun has ended; where its session has, the job follows soon."""
+    until = time.monotonic() + (_SAYS_WITHIN_S if code > 0 else 0)
+    with patience(_SAYS_WITHIN_S if code == 0 else None):
+        while (status := run.status()).state is JobState.RUNNING and time.monotonic() < until:
+            time.sleep(_AGAIN_S)
+        return status
+
+
 def _in_terminal(argv: tuple[str, ...]) -> int:
-    """Run a program that has this terminal; leave the terminal as before, return the status."""
-    before = termios.tcgetattr(sys.stdin.fileno())
+    """Run a program that has this terminal; leave the terminal as before, return the status.
+
+    Where a signal ends this, the program ends, too: two would read what is typed.
+    """
+    here, environ = sys.stdin.fileno(), step_environment(os.environ)
+    before = termios.tcgetattr(here)
     try:
-        child = shell.spawn(argv, env=step_environment(os.environ), stdin=sys.stdin.fileno())
-        return child.wait()
+        child = shell.spawn(argv, env=environ, stdin=here, prepare=prepare_client)
+        try:
+            return child.wait()
+        except BaseException:
+            child.terminate()
+            wait_for(child, _LEAVES_WITHIN_S)
+            child.kill()
+            raise
     finally:
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+        with contextlib.suppress(termios.error):  # it is gone
+            termios.tcsetattr(here, termios.TCSANOW, before)
 
 
 def has_terminal() -> bool:

@@ -175,4 +175,4 @@ def _stay(found: Notebook, via: str, port: int | None) -> None:
             note("No browser was found here: open the address yourself.")
 
     carry(found, ready=ready, way=via, port=port)
-    note(f"Job {found.run.job_id} is over.")
+    note(f"Job {found.run.job_id} is over: {found.run.status().state}.")

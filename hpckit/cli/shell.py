@@ -108,19 +108,40 @@ def _open(submission: Submission, *, json: bool) -> None:
     from hpckit.api.submit import send  # noqa: PLC0415  # brings submitit's
 
     run = send(submission, tell=note)[0]
-    say_job(submission)
-    note(f"Submitted {run.job_id}; Ctrl-C while it waits cancels it")
     try:
+        say_job(submission)
+        note(f"Submitted {run.job_id}; Ctrl-C while it waits cancels it")
         status = _started(run)
     except KeyboardInterrupt:
-        run.cancel()
-        note(f"Interrupted: job {run.job_id} is cancelled.")
+        _cancel(run)
         raise
-    attach(run, status)
+    _attach(run, status)
+
+
+def _cancel(run: Run) -> None:
+    try:
+        run.cancel()
+    except KeyboardInterrupt:
+        note(
+            f"\nInterrupted again: whether job {run.job_id} is cancelled is unknown. See: hpckit "
+            f"status {run.job_id}"
+        )
+        raise
+    note(f"Interrupted: job {run.job_id} is cancelled.")
 
 
 def _go_to(run: Run) -> None:
-    attach(run, _started(run))
+    _attach(run, _started(run))
+
+
+def _attach(run: Run, status: "RunStatus") -> None:
+    """Connect this terminal; who interrupts that, which keys no longer do, hears of the job."""
+    try:
+        attach(run, status)
+    except KeyboardInterrupt:
+        note(f"\nThe shell's job goes on. Come back: hpckit shell {run.job_id}")
+        note(f"End it: hpckit cancel {run.job_id}")
+        raise
 
 
 def _started(run: Run) -> "RunStatus":

@@ -91,6 +91,11 @@ def prepare_script() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def prepare_client() -> None:
+    """Prepare a child that has the terminal: it is asked to end when its parent does."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def prepare_warned_script() -> None:
     """Prepare a script that may get Slurm's warning, SIGUSR2, from something other than hpckit.
 

@@ -66,12 +66,19 @@ def attach(run_dir: Path, job_id: str, is_over: Callable[[], bool] = lambda: Fal
     `is_over` says whether the job has ended, while its session does not listen yet.
 
     Raises:
-        OutsideError: there is no session to be reached, or others could have put it there.
+        OutsideError: there is no session to be reached, or others could have put it there; or its
+            host is gone.
     """
     with _connected(run_dir, job_id, is_over) as connection, _raw(0):
         host = socket.gethostname().partition(".")[0]
         _tell(f"job {job_id} on {host}. Leave it running: {LEAVE_WORDS}. End it: exit")
-        end = _carry(connection)
+        try:
+            end = _carry(connection)
+        except (OSError, DamagedFileError) as error:
+            raise OutsideError(
+                f"The connection to the session of job {job_id} is lost ({reason(error)}). See: "
+                f"hpckit status {job_id}"
+            ) from error
         _tell(end or f"the session goes on. Come back: hpckit shell {job_id}")
 
 
@@ -182,7 +189,7 @@ class _Client:
         """Show what has come; return why the session is over, None: it goes on."""
         chunk = self._connection.recv(_CHUNK)
         if not chunk:
-            return "the session's host is gone"
+            raise DamagedFileError("its host is gone")
         for kind, content in self._frames.feed(chunk):
             if kind is Kind.OUTPUT:
                 self.screen.feed(content)
@@ -200,8 +207,6 @@ def _carry(connection: socket.socket) -> str:
     client = _Client(connection)
     try:
         return client.carry(changes)
-    except (OSError, DamagedFileError) as error:
-        return f"the connection to the session is lost ({reason(error)})"
     finally:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGWINCH, before)

@@ -8,6 +8,7 @@ from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
 from hpckit.paths import is_there
 from hpckit.ranks import RankRecord, first_failure, never_met, without_gpus
+from hpckit.run_record import once_more
 from hpckit.runs import RESUBMITTED, Run
 from hpckit.slurm.reasons import code_of, in_vain, needs_change
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
@@ -164,7 +165,7 @@ class RunStatus:
         whats: dict[str, list[str]] = {}
         for row in self.node_events():
             whats.setdefault(row.host, []).append(row.what)
-        how = f"Leave it out: hpckit resubmit {self.run.job_id} --exclude-bad"
+        how = f"Leave it out: {once_more(self.run.record, self.run.job_id)} --exclude-bad"
         return [
             in_line(f"node {host} looked bad: {', '.join(dict.fromkeys(what))}. {how}")
             for host, what in whats.items()
@@ -181,7 +182,7 @@ class RunStatus:
             return []
         from hpckit.session.notes import session_notes  # noqa: PLC0415  # few runs are sessions
 
-        run, over = self.run, self.finished
+        run, over = self.run, self.finished or self.state is JobState.COMPLETING
         return session_notes(run.record, run.dir, over=over, waiting=self.waiting)
 
     def _retries(self) -> list[str]:

@@ -145,7 +145,7 @@ def test_a_notebook_runs_cells_through_ssh_and_through_slurm(
     with beside(desk, sshd, [*again, "--via", "srun"], "through srun") as said:
         desk.call("cancel", job_id)
         desk.until(job_id, "CANCELLED")
-        assert eventually(lambda: f"Job {job_id} is over." in said())
+        assert eventually(lambda: f"Job {job_id} is over: CANCELLED." in said())
     # hpckit hears of the job's end while srun and the server are still at theirs.
     assert eventually(lambda: not mine("hpckit.session.pipe"))
     assert eventually(lambda: not private.exists())

@@ -454,6 +454,15 @@ def test_what_a_run_tells_is_learned_by_looking_at_it(here: Path, box: Path, cli
     assert "c2" in cli("bad-nodes").out
 
 
+def test_a_session_is_not_told_to_be_submitted_again(here: Path, box: Path, cli: Cli) -> None:
+    run = failed_run(here / "runs")
+    session = {"session": {"kind": "shell", "idle_s": None}}
+    (run.dir / "run.json").write_text(json.dumps({**run.record, **session}))
+    said = cli("status", run.run_id)
+    assert "Leave it out: hpckit shell --exclude-bad\n" in said.out
+    assert "resubmit" not in said.out
+
+
 def test_a_run_that_others_may_have_written_teaches_nothing(
     here: Path, box: Path, cli: Cli
 ) -> None:

@@ -14,7 +14,13 @@ from hpckit.slurm.states import JobState
 from hpckit.tracebacks import OUT_OF_MEMORY, last_error
 from tests.unit.made import make_run, rank
 
-RUN = {"job_id": "11", "cwd": "/work", "environment": "torch", "python": "/env/bin/python"}
+RUN = {
+    "job_id": "11",
+    "again": "hpckit shell",
+    "cwd": "/work",
+    "environment": "torch",
+    "python": "/env/bin/python",
+}
 TRACE = 'Traceback (most recent call last):\n  File "/w/a.py", line 2, in <module>\n    x\n'
 # What the libraries wrote, here (torch 2.13 for CPUs, Open MPI 4.1) or as their users report it.
 SAID = [

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpckit.api.jupyter import Notebook as Found
-from hpckit.api.jupyter import open_browser
+from hpckit.api.jupyter import carry, open_browser
 from hpckit.errors import DamagedRunError, JobError, OutsideError
 from hpckit.session import notebook
 from hpckit.session.connection import Connection, forget, read_connection, write_connection
@@ -21,6 +21,7 @@ from hpckit.session.forward import listen, ssh_argv
 from hpckit.session.idle import now_s
 from hpckit.session.notebook import Notebook, connection, lets_everybody_in, options, server_argv
 from hpckit.session.ssh_config import Login
+from hpckit.slurm.states import JobState
 from tests.conftest import Answer, add_program
 
 PLACE = Connection(node="c1", port=21_000, token="s3cr3t&", path="/lab")
@@ -216,7 +217,8 @@ def test_another_port_is_explained_unless_it_was_asked_for(
 ) -> None:
     import hpckit.cli.jupyter as command  # it takes the names when it is imported
 
-    run = SimpleNamespace(dir=here, job_id="12")
+    over = SimpleNamespace(state=JobState.COMPLETED)
+    run = SimpleNamespace(dir=here, job_id="12", status=lambda: over)
     found = Found(run=run, connection=PLACE, login=Login(user="a", host="l"), here=False)
     monkeypatch.setattr(command, "find_notebook", lambda *_a, **_k: run)
     monkeypatch.setattr(command, "notebook_when_up", lambda *_a, **_k: found)
@@ -226,6 +228,22 @@ def test_another_port_is_explained_unless_it_was_asked_for(
     assert [row for row in said.splitlines() if "taken" in row] == (
         [f"note: {expected}"] if expected else []
     )
+
+
+def test_who_stays_hears_that_the_job_failed_or_lost_its_node(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpckit.api.jupyter.forward", lambda *_a, **_k: None)
+    monkeypatch.setattr("hpckit.api.jupyter.over_by_and_by", lambda _runs: lambda: True)
+    status = SimpleNamespace(finished=True, never_starts=False, elsewhere=False)
+    run = SimpleNamespace(_folder=None, job_id="12", status=lambda: status, errors=lambda _s: "why")
+    found = Found(run=run, connection=PLACE, login=Login(user="a", host="l"), here=False)
+    for status.state in (JobState.COMPLETED, JobState.CANCELLED, JobState.TIMEOUT):
+        status.good = status.state is JobState.COMPLETED
+        carry(found, ready=lambda _port, _way: None)
+    for status.state in (JobState.FAILED, JobState.NODE_FAIL):
+        with pytest.raises(JobError, match=rf"Notebook 12 is over \({status.state}\)\. why"):
+            carry(found, ready=lambda _port, _way: None)
 
 
 def test_a_port_that_is_taken_is_another_or_an_error() -> None:

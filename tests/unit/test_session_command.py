@@ -1,6 +1,11 @@
 """`hpckit shell` where there is no terminal, or where its words do not fit together."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +14,12 @@ from typing import Any
 import pytest
 
 from hpckit.api.jupyter import find_notebook
-from hpckit.api.terminals import find_shell
-from hpckit.errors import NotFoundError, RequestError
+from hpckit.api.terminals import attach, find_shell
+from hpckit.errors import JobError, NotFoundError, RequestError
 from hpckit.find import add_to_index
+from hpckit.slurm.states import JobState, is_finished
 from tests.conftest import Answer
+from tests.patience import LONG_S
 from tests.unit.made import make_run
 
 Cli = Callable[..., Answer]
@@ -119,3 +126,87 @@ def test_a_dry_run_without_slurm_says_whose_script_it_prints(
     assert "#SBATCH" in said.out
     assert "No Slurm answers here, so without --dry-run" in said.err
     assert "No Slurm answers" not in cli(*words, "--dry-run", "--executor", "slurm").err
+
+
+def told(state: JobState) -> Any:
+    """Give a run of a shell on a node, of which Slurm says this once srun has ended."""
+    over = is_finished(state)
+    status = SimpleNamespace(state=state, finished=over, good=state is JobState.COMPLETED)
+    place = SimpleNamespace(scheduler=SimpleNamespace(one_machine=False))
+    return SimpleNamespace(_folder=place, dir="/runs/a", job_id="7", status=lambda: status)
+
+
+@pytest.mark.parametrize("state", [JobState.NODE_FAIL, JobState.CANCELLED, JobState.FAILED])
+def test_a_shell_whose_job_was_ended_is_no_success_whatever_srun_says(
+    state: JobState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's srun ends with 0 where its node is lost: seen with 22.05.8."""
+    monkeypatch.setattr("hpckit.api.terminals._in_terminal", lambda _argv: 0)
+    here: Any = SimpleNamespace(nodes=["c1"])
+    with pytest.raises(JobError, match=f"Job 7 was ended: it is {state}"):
+        attach(told(state), here)
+    attach(told(JobState.RUNNING), here)  # its user has left
+    attach(told(JobState.COMPLETED), here)
+
+    run = told(JobState.RUNNING)
+    said = iter([run.status(), told(JobState.FAILED).status()])
+    run.status = lambda: next(said)  # a moment after its session
+    monkeypatch.setattr("hpckit.api.terminals._in_terminal", lambda _argv: 1)
+    with pytest.raises(JobError, match="Job 7 was ended: it is FAILED"):
+        attach(run, here)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_what_has_the_terminal_ends_with_hpckit(signum: int) -> None:
+    """Ctrl-C while srun connects, or a kill of hpckit: else srun reads the next shell's keys."""
+    code = (
+        "from hpckit.api.terminals import _in_terminal\n"
+        "_in_terminal(('sh', '-c', 'trap \"\" INT; echo up $$; exec sleep 600'))\n"
+    )
+    master, slave = os.openpty()
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=slave, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout
+        inner = int(child.stdout.readline().split()[1])
+        child.send_signal(signum)
+        child.wait(LONG_S)
+        until = time.monotonic() + LONG_S
+        while is_there(inner) and time.monotonic() < until:
+            time.sleep(0.02)  # the kernel tells it
+        assert not is_there(inner)
+    finally:
+        child.kill()
+        child.communicate()
+        os.close(master)
+        os.close(slave)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("again", [False, True])
+def test_who_interrupts_a_new_shell_hears_of_its_job(
+    cli: Cli, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits, Ctrl-C cancels; after that the job goes on, and holds its node."""
+    import hpckit.cli.shell as command
+
+    def interrupt(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    run = SimpleNamespace(job_id="4242", cancel=interrupt)
+    monkeypatch.setattr("hpckit.api.submit.send", lambda *_words, **_options: [run])
+    monkeypatch.setattr(command, "has_terminal", lambda: True)
+    monkeypatch.setattr(command, "_started", interrupt if again else lambda _run: None)
+    monkeypatch.setattr(command, "attach", interrupt)
+    said = cli("shell", "--executor", "local")
+    assert said.status == 130
+    if again:
+        assert "whether job 4242 is cancelled is unknown. See: hpckit status 4242" in said.err
+    else:
+        assert "goes on. Come back: hpckit shell 4242\nEnd it: hpckit cancel 4242" in said.err

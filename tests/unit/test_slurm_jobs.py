@@ -5,10 +5,13 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hpckit.errors import CommandError, RequestError
+from hpckit.errors import CommandError, RequestError, SubmissionError
+from hpckit.schedulers.slurm.preflight import preflight
 from hpckit.schedulers.slurm.sbatch import job_of
 from hpckit.slurm import cluster, control, jobs
 from hpckit.slurm.client import id_lists
@@ -221,6 +224,34 @@ def test_a_refused_script_is_a_verdict_and_a_controller_that_is_down_an_error(fa
     fake("sbatch", "echo 'allocation failure: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(CommandError, match="try again soon"):
         control.test_only(Path("job.sh"), None)
+
+
+def test_a_job_whose_nodes_are_drained_is_not_told_to_ask_for_less(fake: Fake) -> None:
+    """Slurm takes such a job, which waits; --test-only says what it says of an impossible one."""
+    fake(
+        "sbatch",
+        "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1",
+    )
+    show = (
+        'case "$*" in *partition*) echo "PartitionName=gpu Default=YES State=UP"; exit;; esac\n'
+        "echo 'NodeName=n1 State=IDLE+DRAIN Partitions=gpu'\n"
+        "echo 'NodeName=n2 State=%s Partitions=gpu'\n"
+        "echo 'NodeName=n3 State=DOWN Partitions=cpu'"
+    )
+    job: Any = SimpleNamespace(options={"partition": None})
+    fake("sinfo", "exit 0")
+    fake("scontrol", show % "DOWN*")
+    with pytest.raises(
+        SubmissionError, match=r"2 of 2 nodes of partition gpu .* \(n1, n2\)\. If"
+    ) as e:
+        preflight(job, "")
+    assert "submit it: it waits for them" in str(e.value)
+    fake("scontrol", (show % "IDLE").replace("+DRAIN", ""))
+    with pytest.raises(SubmissionError, match="No node is like that: lower --gpus"):
+        preflight(job, "")
+    fake("scontrol", "exit 1")
+    with pytest.raises(SubmissionError, match="No node is like that: lower --gpus"):
+        preflight(job, "")
 
 
 def test_a_script_is_tried_in_the_environment_given(fake: Fake) -> None:

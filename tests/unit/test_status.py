@@ -56,6 +56,13 @@ def test_a_pending_job_says_why_in_plain_words_and_when(fake_slurm: Path, tmp_pa
     assert "expected start 2" in status_line(found)
 
 
+def test_a_session_that_is_ending_is_not_a_place_to_go(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, session={"kind": "shell", "idle_s": None})
+    for word, notes in (("RUNNING", ["a session; go there: hpckit shell 11"]), ("COMPLETING", [])):
+        answers(fake_slurm, squeue_out=squeue_row("11", word))
+        assert list(one(run).notes) == notes
+
+
 @pytest.mark.parametrize(("rank_s", "said"), [(90.0, 90.0), (0.4, 0)])
 def test_a_start_that_accounting_lost_does_not_make_a_job_take_no_time(
     fake_slurm: Path, tmp_path: Path, rank_s: float, said: float

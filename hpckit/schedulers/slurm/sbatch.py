@@ -219,6 +219,10 @@ def refused(message: str) -> SubmissionError:
     return SubmissionError(f"sbatch refused the job: {why}. {hint}".strip())
 
 
+# sbatch(1) itself says it of a job that no node could ever run; --test-only also while nodes that
+# could are down or drained.
+NO_SUCH_NODE = "Requested node configuration is not available"
+ASK_LESS = "lower --gpus, --cpus-per-task or --mem-gb, or leave out fewer nodes by --exclude"
 _HINTS = {
     "Invalid partition": "See `sinfo -s` for partitions; give one with --partition.",
     "Invalid account": "See `sacctmgr show assoc user=$USER` for yours; give one with --account.",
@@ -226,8 +230,7 @@ _HINTS = {
     "Invalid feature": "See `sinfo -o '%n %f'` for node features; correct --constraint.",
     "Invalid generic resource": "See `sinfo -o '%n %G'` for GPUs per node; correct --gpus.",
     "Invalid node name": "See `sinfo -N` for nodes; correct --exclude, or --sbatch nodelist.",
-    "Requested node configuration is not available": "No node is like that: lower --gpus, "
-    "--cpus-per-task or --mem-gb, or leave out fewer nodes by --exclude.",
+    NO_SUCH_NODE: f"No node is like that: {ASK_LESS}.",
     "time limit": "Lower --time, or choose a partition with a longer limit.",
     "Unable to contact slurm controller": "The controller does not answer; try again in a minute.",
 }
