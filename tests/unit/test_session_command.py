@@ -1,5 +1,6 @@
 """`hpckit shell` where there is no terminal, or where its words do not fit together."""
 
+import contextlib
 import json
 import os
 import signal
@@ -172,9 +173,9 @@ def test_what_has_the_terminal_ends_with_hpckit(signum: int) -> None:
     )
     master, slave = os.openpty()
     child = subprocess.Popen([sys.executable, "-c", code], stdin=slave, stdout=subprocess.PIPE)
+    assert child.stdout
+    inner = int(child.stdout.readline().split()[1])
     try:
-        assert child.stdout
-        inner = int(child.stdout.readline().split()[1])
         child.send_signal(signum)
         child.wait(LONG_S)
         until = time.monotonic() + LONG_S
@@ -183,6 +184,8 @@ def test_what_has_the_terminal_ends_with_hpckit(signum: int) -> None:
         assert not is_there(inner)
     finally:
         child.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(inner, signal.SIGKILL)
         child.communicate()
         os.close(master)
         os.close(slave)
