@@ -18,28 +18,31 @@ _MOST_DIGITS = 99
 def make_filters(
     known: Mapping[str, Callable[..., Any]],
     budget: Budget,
-    more: Mapping[str, Callable[..., Any]] | None,
+    *,
+    script: bool,
 ) -> dict[str, Callable[..., Any]]:
     """Return the filters of one text; `safe` and the HTML ones would step round the quoting.
 
     Args:
         known: Jinja's.
         budget: what they count in.
-        more: those of a report beside Jinja's; None: it is a script.
+        script: else it is a report, which has more of Jinja's, and hpckit's own.
     """
     from jinja2 import pass_context
 
-    named = {name: known[name] for name in (_FILTERS if more is None else ALL_FILTERS)}
-    if more is not None:
+    named = {name: known[name] for name in (_FILTERS if script else ALL_FILTERS)}
+    if not script:
+        from hpckit.render.writers import FILTERS  # noqa: PLC0415  # no job script needs it
+
         bounded = {"map": _by_attribute, "reverse": _as_list, "round": _few_digits, "sum": _numbers}
         named |= {name: bound(known[name]) for name, bound in bounded.items()}
-        named |= more
+        named |= FILTERS
     found = {name: _of_plain(row, budget) for name, row in named.items()}
     for name, check in (("join", refuse_long_join), ("replace", refuse_long_replace)):
         found[name] = _checked_first(functools.partial(check, most=budget.most), found[name])
     return found | {
         "rewritten plain": plain,
-        "rewritten sbatch": _for_sbatch if more is None else _same,
+        "rewritten sbatch": _for_sbatch if script else _same,
         "rewritten text": pass_context(lambda _, text: _text(text)),
         "rewritten rounds": pass_context(lambda _, values: budget.rounds(values)),
         "rewritten weighed": pass_context(lambda _, value: _weighed(value, budget)),

@@ -46,7 +46,6 @@ def render(
     *,
     trace: bool = False,
     write: Callable[[Any], str] | None = None,
-    filters: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Rendered:
     """Render the template `name` with `context`.
 
@@ -55,8 +54,7 @@ def render(
         context: its variables.
         collections: the search path.
         trace: ask for each line's origin.
-        write: writes a value; by default for a job script.
-        filters: more filters than scripts have.
+        write: writes a value of a report; None: it is a job script.
 
     Raises:
         TemplateError: unknown template or variable, a syntax error, a value that cannot be quoted,
@@ -65,7 +63,7 @@ def render(
     import jinja2
 
     loader = Loader(collections, script=write is None)
-    environment = sandbox.make_environment(loader, write, filters, context if write else None)
+    environment = sandbox.make_environment(loader, write, context if write else None)
     if trace:
         _add_marks(environment)
     if write is None:  # constants in kept code were written for a script

@@ -10,7 +10,7 @@ from hpckit.documents import nearest
 from hpckit.errors import TemplateError
 from hpckit.render.loader import FOLDER, is_report, list_templates
 from hpckit.render.rendering import render
-from hpckit.render.writers import FILTERS, writer_of
+from hpckit.render.writers import writer_of
 
 # What is said of a variable where the other command is at work.
 ALONE = "alone: use it there"
@@ -88,10 +88,4 @@ def render_report(
         word: StrictUndefined(hint=f"{word!r} is known to `hpckit {word}` {ALONE}")
         for word in REPORT_VARIABLES.keys() - variables.keys()
     }
-    return render(
-        found.name,
-        {**others, **variables},
-        collections,
-        write=writer_of(found),
-        filters=FILTERS,
-    ).text
+    return render(found.name, {**others, **variables}, collections, write=writer_of(found)).text

@@ -31,15 +31,13 @@ _METHODS: dict[type, frozenset[str]] = {
 def make_environment(
     loader: "Loader",
     write: Callable[[Any], str] | None = None,
-    filters: Mapping[str, Callable[..., Any]] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> "SandboxedEnvironment":
     """Return the environment of one text: strict, sandboxed, counted, quoting by itself.
 
     Args:
         loader: finds its templates.
-        write: writes a value; by default for a job script.
-        filters: more of them, of plain values.
+        write: writes a value of a report; None: it is a job script.
         given: the variables that its limits grow with; those of a script are small.
     """
     from jinja2 import StrictUndefined, pass_context
@@ -56,8 +54,7 @@ def make_environment(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    more = None if write is None else filters or {}
-    environment.filters = make_filters(environment.filters, budget, more)
+    environment.filters = make_filters(environment.filters, budget, script=write is None)
     environment.tests = {name: counted_in(test, budget) for name, test in environment.tests.items()}
     environment.globals = {"refuse": _refuse}
     return environment

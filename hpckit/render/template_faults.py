@@ -12,7 +12,7 @@ from hpckit.render.included import names_given
 from hpckit.render.left_out import left_out
 from hpckit.render.loader import Loader, is_report, list_templates, read_template
 from hpckit.render.sandbox import make_environment
-from hpckit.render.writers import FILTERS, writer_of
+from hpckit.render.writers import writer_of
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
@@ -34,9 +34,7 @@ def template_faults(
     script = not is_report(found.name)
     source = read_template(found, script=script)
     loader = Loader(collections, script=script)
-    environment = (
-        make_environment(loader) if script else make_environment(loader, writer_of(found), FILTERS)
-    )
+    environment = make_environment(loader, None if script else writer_of(found))
     try:
         tree = environment.parse(source, found.name, str(found.path))
         environment.compile(source, found.name, str(found.path))

@@ -141,12 +141,12 @@ def _moment(value: float) -> str:
 def _left(value: Any, width: int) -> str:  # noqa: ANN401
     """Fill a column of text; a blank parts it from the next one, whatever the text's length."""
     wide = min(max(width, 2), _WIDEST)
-    return padded(cut(in_line(_TEXT(value)), wide - 1), wide)
+    return padded(cut(_TEXT(value), wide - 1), wide)
 
 
 def _right(value: Any, width: int) -> str:  # noqa: ANN401
     """Fill a column of numbers, none of which may lose a digit."""
-    text = in_line(_TEXT(value))
+    text = _TEXT(value)
     return " " * (min(width, _WIDEST) - cells(text)) + text
 
 
