@@ -26,7 +26,6 @@ from hpckit.doctor.installation import (
 from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
 from hpckit.errors import RequestError
 from hpckit.find import index_path
-from hpckit.group_report.ledgers import ledger_folders
 from hpckit.paths import typed_path
 from hpckit.runs import runs_root
 from hpckit.sites import find_site
@@ -115,7 +114,7 @@ def _of_site(
     yield from site_checks(site, str(site.path), found)
     yield from environment_checks(site, timeout, collections)
     yield from folder_checks(root, index_path().parent, on_cluster=found is not None)
-    yield from ledger_checks(ledger_folders(site, collections))
+    yield from ledger_checks(map(Path, site.ledgers(collections)))
     spec = JobSpec(
         target="serial", program=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
         executor=executor, time_min=_TIME_MIN, sample_interval_s=0,

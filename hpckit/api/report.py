@@ -15,7 +15,7 @@ from hpckit.errors import RequestError
 from hpckit.group_report.absent import absent_notes
 from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
-from hpckit.group_report.ledgers import Asked, from_ledgers, ledger_folders
+from hpckit.group_report.ledgers import Asked, from_ledgers
 from hpckit.group_report.lost import by_queue, by_ranks, end_notes, lost_notes
 from hpckit.group_report.measured import Figures, Measured, as_planned, own_runs
 from hpckit.group_report.parts import joined
@@ -89,7 +89,7 @@ def report(
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
     chosen = find_site(site, search_path())
     folder = runs_folder(None if runs is None else Path(runs))
-    uses, notes = _uses(asked, folder, ledger_folders(chosen, search_path()), hide_names=hide_names)
+    uses, notes = _uses(asked, folder, chosen.ledgers(search_path()), hide_names=hide_names)
     named = list(_hidden(uses)) if hide_names else uses
     groups = grouped(named, kind)
     return Report(
@@ -149,7 +149,7 @@ def _login(word: str) -> str:
 
 
 def _uses(
-    asked: Asked, runs: Path, ledgers: Sequence[Path], *, hide_names: bool
+    asked: Asked, runs: Path, ledgers: Sequence[str], *, hide_names: bool
 ) -> tuple[list[Use], list[str]]:
     with patience(max(_PATIENCE_S, own_patience_s()), anew=True):
         with patience(own_patience_s()):  # accounting may answer while the controller does not
@@ -168,7 +168,7 @@ def _uses(
     lost = [row for row in rows if row.start_lost]
     if lost:
         rows = by_ranks(rows, own_runs(lost, runs))
-    more = from_ledgers(ledgers, asked, rows, cluster, hide_names=hide_names)
+    more = from_ledgers(list(map(Path, ledgers)), asked, rows, cluster, hide_names=hide_names)
     rows = [*(more.told.get(row, row) for row in rows), *more.rows]
     left = [row for row in rows if row.start_lost]
     rows = [row for row in rows if not row.start_lost and row.overlaps(asked.since, asked.until)]

@@ -2,18 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection as Names
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hpckit.collections import Collection
 from hpckit.errors import OutsideError
 from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import Measured
 from hpckit.ledger import Entry, of_cluster, read_ledger
-from hpckit.paths import whole_path
-from hpckit.sites import Site
 from hpckit.slurm.states import parse_state
 from hpckit.text import counted, listed
 
@@ -54,16 +50,6 @@ class FromLedgers:
     measured: dict[tuple[str, float], Measured] = field(default_factory=dict)
     told: dict[Allocation, Allocation] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-def ledger_folders(site: Site, collections: Sequence[Collection]) -> list[Path]:
-    """Return the ledgers of a site and of collections, each once.
-
-    Raises:
-        UnsetVariableError: the path of one has a variable that is not set.
-    """
-    words = [site.ledger, *(row.ledger for row in collections)]
-    return [Path(word) for word in dict.fromkeys(whole_path(row, "ledger") for row in words if row)]
 
 
 def from_ledgers(
@@ -173,7 +159,7 @@ def _measured(entry: Entry, row: Allocation) -> Measured:
     )
 
 
-def _row(entry: Entry, types: Names[str]) -> Allocation:
+def _row(entry: Entry, types: Collection[str]) -> Allocation:
     return Allocation(
         job_id=entry.job_id,
         user=entry.user,
@@ -193,7 +179,7 @@ def _row(entry: Entry, types: Names[str]) -> Allocation:
     )
 
 
-def _slurms_type(name: str, types: Names[str]) -> str:
+def _slurms_type(name: str, types: Collection[str]) -> str:
     """Return `h200` for `NVIDIA H200`, if jobs here have GPUs of that type; else the name itself.
 
     A job that asked for no type has the name that the driver gives.

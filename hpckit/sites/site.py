@@ -1,15 +1,16 @@
 """A site: one cluster, as a value."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpckit.collections import Found
+from hpckit.collections import Collection, Found
 from hpckit.documents import Scalar, nearest
 from hpckit.environments import BARE, Environment, ad_hoc_environment, why_none
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
+from hpckit.paths import whole_path
 
 if TYPE_CHECKING:
     from hpckit.node_rules import NodeRules
@@ -120,6 +121,15 @@ class Site:
     def time_min(self) -> int:
         """The time limit of a job that names none."""
         return self.defaults.get("time_min") or 60
+
+    def ledgers(self, collections: Iterable[Collection]) -> tuple[str, ...]:
+        """Return the folders of its ledger and of those of collections, each once.
+
+        Raises:
+            UnsetVariableError: the path of one has a variable that is not set.
+        """
+        named = [self.ledger, *(row.ledger for row in collections)]
+        return tuple(dict.fromkeys(whole_path(word, "ledger") for word in named if word))
 
     def find_environment(self, word: str | None) -> Environment:
         """Return the environment a request names, or the site's default.

@@ -11,7 +11,6 @@ from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
 from hpckit.option_words import is_hold
-from hpckit.paths import whole_path
 from hpckit.render import Rendered
 from hpckit.run_record import LeftOut, ResubmitOf, RetryOf, SessionPart, StudyPart
 from hpckit.schedulers.base import SCHEDULERS
@@ -62,8 +61,7 @@ class Submission:
             return ()
         workload = self.job.workload
         used = [self.site, workload.found if workload else None, *self.rendered.templates]
-        named = [self.job.site.ledger, *(found.collection.ledger for found in used if found)]
-        return tuple(dict.fromkeys(whole_path(word, "ledger") for word in named if word))
+        return self.job.site.ledgers(found.collection for found in used if found)
 
     @cached_property
     def rendered(self) -> Rendered:
