@@ -21,7 +21,8 @@ _SBATCH = """
 `--sbatch KEY[=VALUE]` passes any option of sbatch that hpckit has no word for, as in `--sbatch mail-type=END --sbatch exclusive`. A site lists
 them as `defaults: {sbatch: [...]}`, a workload as `sbatch: [...]` in its `workload.yaml`; of several values for one key, the user's counts, then the
 workload's. They stand in the job script as `#SBATCH` lines. What hpckit writes itself (`output`, `array`, `ntasks`, ...) is refused, with the option to
-use instead; Slurm judges the rest, and `--check` says what it thinks. `resubmit --sbatch KEY=VALUE` changes one, `resubmit --unset sbatch:KEY` drops it.
+use instead; Slurm judges the rest, and `--check` says what it thinks. A value is any printable text on one line, as in `--sbatch "comment=third try"`.
+`resubmit --sbatch KEY=VALUE` changes one, `resubmit --unset sbatch:KEY` drops it.
 
 ## Arrays
 

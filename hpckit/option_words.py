@@ -19,9 +19,9 @@ from hpckit.text import plain
 _VALUES_BYTES = 8 * 2**20
 
 _KEY = r"(?a)[a-z][a-z-]*[a-z]"
-# Lists, feature expressions, node ranges and addresses are all in here; white space, quotes, `$`
-# and control characters are not, whatever quoting would do with them.
-WORD = r"[A-Za-z0-9_.,:@%+=*&|()\[\]/-]+"
+
+# Names, lists of them, feature expressions and node ranges are all in here.
+_WORD_SIGNS = "_.,:@%+=*&|()[]/-"
 
 # sbatch(1): what is hpckit's own to say, and what to use or to know instead.
 OWN: Mapping[str, str] = {
@@ -91,7 +91,7 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
 
     Raises:
         RequestError: no such option can be, hpckit has a word of its own for it, or the value
-            holds what Slurm does not take.
+            is empty or more than a printable line.
     """
     key, equals, value = text.removeprefix("--").partition("=")
     if not re.fullmatch(_KEY, key):
@@ -99,12 +99,12 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
             f"{where} {text!r}: write a long option of sbatch as KEY or KEY=VALUE, as in "
             "mail-type=END."
         )
-    if equals and not re.fullmatch(WORD, value):
-        raise RequestError(f"{where} {text!r} holds a character Slurm does not take.")
+    if equals:
+        refuse_unprintable(where, text, value)
     whole = next((name for name in _GRES if name.startswith(key)), None)
     if whole and whole != key:
         raise RequestError(f"{where} {text!r}: write --{whole} in full.")
-    if whole and re.search(r"(^|[,/])gpu\b", value):
+    if whole and re.search(r"(^|[,/\s])gpu\b", value):
         raise RequestError(f"{where} {text!r}: hpckit asks for GPUs itself. Use --gpus.")
     # sbatch takes any unmistakable beginning of a name for the name.
     own = key if key in OWN else next((name for name in OWN if name.startswith(key)), None)
@@ -113,6 +113,29 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
         instead = _named(numbers) if numbers else OWN[own]
         raise RequestError(f"{where} {text!r}: hpckit writes --{own} itself. {instead}".strip())
     return key, value if equals else None
+
+
+def refuse_no_word(where: str, value: str) -> None:
+    """Refuse a name of Slurm's that is empty, or holds white space, quotes, `$` and the like.
+
+    Slurm takes some of them in names, but a name with one is mostly a slip.
+    """
+    odd = next((c for c in value if not (c.isascii() and c.isalnum()) and c not in _WORD_SIGNS), "")
+    if odd or not value:
+        raise RequestError(
+            f"{where} {value!r} holds {odd!r}. hpckit takes letters, digits and {_WORD_SIGNS} here."
+        )
+
+
+def refuse_unprintable(where: str, given: str, value: str | None = None) -> None:
+    """Refuse a value that no `#SBATCH` line can hold, however it is quoted, and an empty one.
+
+    Args:
+        where: the option. given: as it was typed. value: the part of it that is the value.
+    """
+    checked = given if value is None else value
+    if not checked.strip() or not checked.isprintable():
+        raise RequestError(f"{where} {given!r} must be printable text on one line.")
 
 
 def merge_sbatch(*lists: Iterable[str]) -> tuple[str, ...]:
@@ -178,7 +201,9 @@ def read_settings(given: object) -> tuple[str, ...]:
 
 
 def read_sbatch_texts(given: object) -> tuple[str, ...]:
-    """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag.
+    """Read KEY=VALUE and KEY texts, or a mapping from Python.
+
+    There None or True means a flag, and a list is one value with commas: `["END", "FAIL"]`.
 
     Raises:
         ValueError: it is neither, or a value cannot be typed in a shell.
@@ -186,10 +211,16 @@ def read_sbatch_texts(given: object) -> tuple[str, ...]:
     if not isinstance(given, Mapping):
         return read_texts(given)
     return tuple(
-        _key(key) if value is None or value is True else f"{_key(key)}={as_word(value)}"
+        _key(key) if value is None or value is True else f"{_key(key)}={_joined(value)}"
         for key, value in given.items()
         if value is not False
     )
+
+
+def _joined(value: object) -> str:
+    """Return a value as sbatch reads it, whose lists have commas."""
+    rows = value if isinstance(value, list | tuple) else (value,)
+    return ",".join(map(as_word, rows))
 
 
 def read_array(given: object) -> tuple[str, ...]:

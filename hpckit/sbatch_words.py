@@ -1,5 +1,6 @@
 """Options of sbatch's that are typed as hpckit's: what to write instead."""
 
+import shlex
 from collections.abc import Mapping
 
 from hpckit.errors import RequestError
@@ -48,4 +49,4 @@ def instead_of(option: str, value: object = None, *, python: bool = False) -> st
         return f"As an option of sbatch, {error}."
     if python:
         return f"As an option of sbatch: sbatch={{{name!r}: {value!r}}}."
-    return f"As an option of sbatch: --sbatch {texts[0]}."
+    return f"As an option of sbatch: --sbatch {shlex.quote(texts[0])}."

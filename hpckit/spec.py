@@ -17,7 +17,6 @@ from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.option_words import (
-    WORD,
     read_array,
     read_gpus,
     read_retry,
@@ -25,6 +24,8 @@ from hpckit.option_words import (
     read_sbatch_texts,
     read_settings,
     read_texts,
+    refuse_no_word,
+    refuse_unprintable,
     split_array,
     split_setting,
 )
@@ -233,8 +234,8 @@ class JobSpec:
             _refuse_nul(OPTIONS[name].flags[0] if name in OPTIONS else name, getattr(self, name))
         for name, row in OPTIONS.items():
             value, flag = getattr(self, name), row.flags[0]
-            if row.is_word and value is not None and not re.fullmatch(WORD, value):
-                raise RequestError(f"{flag} {value!r} holds a character Slurm does not take.")
+            if row.is_word and value is not None:
+                refuse_no_word(flag, value)
             if row.least is not None and value is not None and not row.least <= value < math.inf:
                 raise RequestError(f"{flag} {value} must be at least {row.least}.")
         if self.gpu_type is not None and not re.fullmatch(_TYPE, self.gpu_type):
@@ -243,8 +244,8 @@ class JobSpec:
             raise RequestError(
                 "--checkpoint is empty. Give a path or a pattern of the script's checkpoints."
             )
-        if self.name is not None and (not self.name.strip() or not self.name.isprintable()):
-            raise RequestError(f"--name {self.name!r} must be printable text on one line.")
+        if self.name is not None:
+            refuse_unprintable("--name", self.name)
         for text in self.settings:
             split_setting(text, "--set")
         for text in self.array:

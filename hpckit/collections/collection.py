@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError
 from hpckit.frozen import frozen
-from hpckit.version import DISTRIBUTION, __version__
+from hpckit.version import __version__
 
 if TYPE_CHECKING:
     import hashlib
@@ -240,7 +240,7 @@ def _refuse_newer(fields: Fields) -> None:
     if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
         raise ConfigError(
             f"this collection needs hpckit {needed}, "
-            f"this one is {__version__}. Upgrade: pip install -U {DISTRIBUTION}.",
+            f"this one is {__version__}. Install a newer one: README.md, Install.",
             at=fields.at("hpckit"),
         )
 

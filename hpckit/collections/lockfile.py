@@ -19,7 +19,6 @@ from hpckit.files import DamagedFileError, parse_json, read_text, reason, replac
 from hpckit.frozen import frozen
 from hpckit.paths import config_folder, here, make_folder
 from hpckit.values import rebuild
-from hpckit.version import DISTRIBUTION
 
 FORMAT = 1
 # Patterns that hpckit.schemas has, too.
@@ -93,7 +92,7 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
         if isinstance(document, dict) and document.get("format", FORMAT) != FORMAT:
             raise ConfigError(
                 f"has format {document['format']!r}, but this hpckit reads {FORMAT}. "
-                f"Upgrade: pip install -U {DISTRIBUTION}.",
+                "Install a newer one: README.md, Install.",
                 at=path,
             )
         entries = rebuild(_Document, document).collections

@@ -16,6 +16,7 @@ from hpckit.job import Job, script
 from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
+from hpckit.option_words import read_sbatch
 from hpckit.quoting import shell_word
 from hpckit.render import find_template
 from hpckit.schedulers.base import Machine
@@ -201,6 +202,22 @@ def test_control_characters_in_comments_are_spelt_out(collections, value) -> Non
     assert f"--comment={MARK}" in options(text)
     assert all(line.isprintable() for line in text.splitlines())
     assert "uid" not in " ".join(options(text))
+
+
+def test_a_value_of_sbatch_is_one_option_whatever_it_holds(collections) -> None:
+    made = job(MARK, ENVIRONMENTS["none"](MARK))
+    first = options(make_script(replace(made, sbatch=("extra=x",)), place(MARK), collections).text)
+    refused = []
+    for value in PRINTABLE:
+        try:
+            read_sbatch(f"extra={value}")
+        except RequestError:
+            refused.append(value)
+            continue
+        here = replace(made, sbatch=(f"extra={value}",))
+        said = options(make_script(here, place(MARK), collections).text)
+        assert said == [f"--extra={value}" if one == "--extra=x" else one for one in first], value
+    assert refused == [" ", "\t", "a\tb"]
 
 
 WORDS = ("partition", "account", "qos", "constraint", "reservation", "exclude", "gpu_type", "name")
