@@ -131,7 +131,9 @@ def refuse_unprintable(where: str, given: str, value: str | None = None) -> None
     """Refuse a value that no `#SBATCH` line can hold, however it is quoted, and an empty one.
 
     Args:
-        where: the option. given: as it was typed. value: the part of it that is the value.
+        where: the option.
+        given: as it was typed.
+        value: the part of it that is the value; None is all.
     """
     checked = given if value is None else value
     if not checked.strip() or not checked.isprintable():
