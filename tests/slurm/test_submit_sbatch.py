@@ -15,7 +15,7 @@ ASKED = {
     "hold": "Priority=0",
     "exclusive": "OverSubscribe=NO",
     "nice=7": "Nice=7",
-    "comment=Ada's \"3\" $x #a \\ é": "Comment=Ada's \"3\" $x #a \\ é",
+    'comment=Ada\'s "3" $x #a \\ é': 'Comment=Ada\'s "3" $x #a \\ é',
     "begin=2035-01-02T03:04:05": "StartTime=2035-01-02T03:04:05",
     "deadline=2036-01-02T03:04:05": "Deadline=2036-01-02T03:04:05",
     "nodelist=c2": "ReqNodeList=c2",
