@@ -152,6 +152,12 @@ class Running:
     def wait_for_samples(self, count: int = 1) -> None:
         self.wait_for(lambda: len(read_folder(self.folder, self.stub).samples) >= count)
 
+    def wait_for_notes(self, code: str, count: int) -> None:
+        def told() -> int:
+            return sum(note.code == code for note in read_folder(self.folder, self.stub).notes)
+
+        self.wait_for(lambda: told() >= count)
+
     def wait_for(self, true: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LONG_S
         while not true():

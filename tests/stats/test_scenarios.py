@@ -138,8 +138,9 @@ def test_lost_gpu(start: Start) -> None:
     assert "lost" in note.text
 
 
-def test_errors_in_the_middle_of_a_run(start: Start) -> None:
+def test_errors_in_the_middle_of_a_run(start: Start, stub: Stub) -> None:
     """Whatever NVML's error, a GPU of which nothing can be read is lost; it may come back."""
+    mended = stub.folder / "mended"
     board = busy(4)
     part = busy(4)
     part.uuid, part.slice_of = "MIG-1", uuid(4)
@@ -147,13 +148,19 @@ def test_errors_in_the_middle_of_a_run(start: Start) -> None:
     gpus = [
         busy(0, fail="999 20"),
         busy(1, fail="16 20"),
-        busy(2, fail="999 20 40"),
+        busy(2, fail="999 20", mended=mended),
         busy(3, fail=("3 20 inf energy", "3 20 inf power")),
         board,
         part,
         busy(5),
     ]
-    played = play(start, gpus, seconds=3.2, slow=0.4)
+    running = start(gpus, scale=SCALE, slow=0.4)
+    running.wait_for_notes("gpu_lost", 4)
+    mended_at = (time.monotonic() - stub.start) * SCALE
+    mended.touch()
+    running.wait_for_notes("gpu_back", 1)
+    running.wait_for_samples(len(read_folder(running.folder, stub).samples) + 2)
+    played = running.stop()
     at = {gpu.uuid: position for position, gpu in enumerate(played.header.gpus)}
     gone = {note.gpu: note for note in played.notes if note.code == "gpu_lost"}
     found = {name: gone[name].error for name in gone}
@@ -163,7 +170,7 @@ def test_errors_in_the_middle_of_a_run(start: Start) -> None:
         # A sample is read between its time and the next one's.
         rows = [(when, row, end) for (when, row), (end, _) in pairwise(played.gpu(at[name]))]
         assert all(row.memory_bytes for _, row, end in rows if end < 20)
-        assert not any(row.memory_bytes for when, row, end in rows if when > 20 and end < 40)
+        assert not any(row.memory_bytes for when, row, end in rows if when > 20 and end < mended_at)
     assert played.gpu(at[uuid(2)])[-1][1].memory_bytes
     # One that no longer tells its energy is read on.
     last = played.gpu(at[uuid(3)])[-1][1]

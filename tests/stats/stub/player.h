@@ -38,7 +38,7 @@ typedef struct { int code; double from, to; char field[32]; } Fail; /* no field:
 typedef struct Unit {
     struct Unit *board; /* of a slice; NULL for a whole GPU */
     int index, minor, instance, gpm, forbidden;
-    char uuid[96], name[96], pci[32], na[256];
+    char uuid[96], name[96], pci[32], na[256], mended[4096];
     unsigned long long memory_total, power_limit, energy_base;
     double lost, hang, energy_reset;
     int fails; Fail fail[8];
@@ -74,6 +74,7 @@ static void load_line(Unit *unit, const char *key, char *rest) {
     else if (!strcmp(key, "name")) snprintf(unit->name, sizeof unit->name, "%s", value);
     else if (!strcmp(key, "pci")) snprintf(unit->pci, sizeof unit->pci, "%s", value);
     else if (!strcmp(key, "na")) snprintf(unit->na, sizeof unit->na, " %s ", value);
+    else if (!strcmp(key, "mended")) sscanf(rest, " %4095[^\n]", unit->mended);
     else if (!strcmp(key, "minor")) unit->minor = atoi(value);
     else if (!strcmp(key, "instance")) unit->instance = atoi(value);
     else if (!strcmp(key, "gpm")) unit->gpm = atoi(value);
@@ -181,7 +182,8 @@ static int ready(Unit *unit, const char *field) {
     if (now() >= board->hang) for (;;) pause();
     if (now() >= board->lost) return LOST;
     for (Unit *u = unit;; u = board) { /* a slice's own failures, then its GPU's */
-        for (int k = 0; k < u->fails; k++) {
+        int mended = u->mended[0] && !access(u->mended, F_OK); /* a file that ends all failures */
+        for (int k = 0; !mended && k < u->fails; k++) {
             Fail *f = &u->fail[k];
             if (now() >= f->from && now() < f->to && (!f->field[0] || !strcmp(f->field, field)))
                 return f->code;
