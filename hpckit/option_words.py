@@ -1,9 +1,4 @@
-"""How options' values are written: texts of a shell, or values of Python that mean the same.
-
-And options of sbatch that hpckit has no word of its own for, `--sbatch KEY[=VALUE]`. They become
-`#SBATCH` lines. What hpckit writes itself is refused, with the option to use instead: sbatch takes
-the last of two lines, and a job that starts otherwise than planned has no ranks.
-"""
+"""How options' values are written: texts of a shell, or values of Python that mean the same."""
 
 import os
 import re
@@ -17,139 +12,12 @@ from hpckit.text import plain
 
 # Of a file with an array's values: 100,000 of them.
 _VALUES_BYTES = 8 * 2**20
-
-_KEY = r"(?a)[a-z][a-z-]*[a-z]"
-
-# Names, lists of them, feature expressions and node ranges are all in here.
-_WORD_SIGNS = "_.,:@%+=*&|()[]/-"
-
-# sbatch(1): what is hpckit's own to say, and what to use or to know instead.
-OWN: Mapping[str, str] = {
-    "array": "Use --array KEY=A,B,C.",
-    "batch": "Use --constraint.",
-    "chdir": "A job runs in the folder of submission.",
-    "clusters": "hpckit asks one cluster for its jobs: submit from a login node of that one.",
-    "cpus-per-task": "Use --cpus-per-task.",
-    "dependency": "Use --after JOBID.",
-    "error": "Output is in the run's folder: hpckit logs.",
-    "export": "Use `env:` and `pass_env:` in the site's YAML.",
-    "export-file": "Use `env:` and `pass_env:` in the site's YAML.",
-    "get-user-env": "Use `env:` and `pass_env:` in the site's YAML.",
-    "gid": "A job is its submitter's.",
-    "gpus": "Use --gpus, per node.",
-    "gpus-per-node": "Use --gpus.",
-    "gpus-per-socket": "Use --gpus, per node.",
-    "gpus-per-task": "Use --gpus, per node: it would hide a rank's neighbours from NCCL.",
-    "help": "",
-    "ignore-pbs": "",
-    "input": "Ranks have no standard input.",
-    "job-name": "Use --name.",
-    "kill-on-invalid-dep": "Use --after JOBID.",
-    "mem": "Use --mem-gb.",
-    "no-requeue": "Use --max-requeues.",
-    "nodes": "Use --nodes.",
-    "ntasks": "Use --gpus or --tasks-per-node.",
-    "ntasks-per-core": "Use --gpus or --tasks-per-node.",
-    "ntasks-per-gpu": "Use --gpus or --tasks-per-node.",
-    "ntasks-per-node": "Use --gpus or --tasks-per-node.",
-    "ntasks-per-socket": "Use --gpus or --tasks-per-node.",
-    "open-mode": "Logs are appended, so that restarts lose nothing.",
-    "output": "Output is in the run's folder: hpckit logs.",
-    "parsable": "",
-    "quiet": "",
-    "requeue": "Use --max-requeues.",
-    "signal": "Use --max-requeues.",
-    "spread-job": "Use --nodes.",
-    "test-only": "Use --check.",
-    "time": "Use --time.",
-    "uid": "A job is its submitter's.",
-    "usage": "",
-    "use-min-nodes": "Use --nodes.",
-    "verbose": "",
-    "version": "",
-    "wait": "Use --wait.",
-    "wrap": "Use hpckit submit serial PROGRAM.",
-    **{
-        name: f"Use --{name}."
-        for name in ("account", "constraint", "exclude", "partition", "qos", "reservation")
-    },
-}
-
-
 # What sbatch takes for --array: numbers and ranges with a step, and how many tasks at once.
 _RANGE = r"[0-9]{1,9}(?:-[0-9]{1,9}(?::[0-9]{1,9})?)?"
-_NUMBERS = rf"({_RANGE}(?:,{_RANGE})*)(?:%([0-9]+))?"
+NUMBERS = rf"({_RANGE}(?:,{_RANGE})*)(?:%([0-9]+))?"
 _WRITTEN_OUT = 10
 # What is no list of values, though it has some: of a mapping half is lost, of a set the order.
 NO_LISTS = (str, bytes, Mapping, set, frozenset)
-# These can ask for GPUs, too.
-_GRES = ("gres", "tres-per-task")
-
-
-def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
-    """Return an option of sbatch and its value, None for a bare flag, of `KEY` or `KEY=VALUE`.
-
-    Raises:
-        RequestError: no such option can be, hpckit has a word of its own for it, or the value
-            is empty or more than a printable line.
-    """
-    key, equals, value = text.removeprefix("--").partition("=")
-    if not re.fullmatch(_KEY, key):
-        raise RequestError(
-            f"{where} {text!r}: write a long option of sbatch as KEY or KEY=VALUE, as in "
-            "mail-type=END."
-        )
-    if equals:
-        refuse_unprintable(where, text, value)
-    whole = next((name for name in _GRES if name.startswith(key)), None)
-    if whole and whole != key:
-        raise RequestError(f"{where} {text!r}: write --{whole} in full.")
-    if whole and re.search(r"(^|[,/\s])gpu\b", value):
-        raise RequestError(f"{where} {text!r}: hpckit asks for GPUs itself. Use --gpus.")
-    # sbatch takes any unmistakable beginning of a name for the name.
-    own = key if key in OWN else next((name for name in OWN if name.startswith(key)), None)
-    if own:
-        numbers = re.fullmatch(_NUMBERS, value) if own == "array" else None
-        instead = _named(numbers) if numbers else OWN[own]
-        raise RequestError(f"{where} {text!r}: hpckit writes --{own} itself. {instead}".strip())
-    return key, value if equals else None
-
-
-def refuse_no_word(where: str, value: str) -> None:
-    """Refuse a name of Slurm's that is empty, or holds white space, quotes, `$` and the like.
-
-    Slurm takes some of them in names, but a name with one is mostly a slip.
-    """
-    odd = next((c for c in value if not (c.isascii() and c.isalnum()) and c not in _WORD_SIGNS), "")
-    if odd or not value:
-        raise RequestError(
-            f"{where} {value!r} holds {odd!r}. hpckit takes letters, digits and {_WORD_SIGNS} here."
-        )
-
-
-def refuse_unprintable(where: str, given: str, value: str | None = None) -> None:
-    """Refuse a value that no `#SBATCH` line can hold, however it is quoted, and an empty one.
-
-    Args:
-        where: the option.
-        given: as it was typed.
-        value: the part of it that is the value; None is all.
-    """
-    checked = given if value is None else value
-    if not checked.strip() or not checked.isprintable():
-        raise RequestError(f"{where} {given!r} must be printable text on one line.")
-
-
-def merge_sbatch(*lists: Iterable[str]) -> tuple[str, ...]:
-    """Return the options of several lists, each key once: the last list to name it wins."""
-    merged = {read_sbatch(text)[0]: text.removeprefix("--") for texts in lists for text in texts}
-    return tuple(merged.values())
-
-
-def is_hold(text: str) -> bool:
-    """Say whether an option of sbatch holds the job; sbatch takes the beginning of its name."""
-    word = text.removeprefix("--")
-    return len(word) > 1 and "hold".startswith(word)
 
 
 def read_gpus(given: str | int) -> dict[str, Any]:
@@ -198,31 +66,8 @@ def read_settings(given: object) -> tuple[str, ...]:
         ValueError: it is neither, or a value cannot be typed in a shell.
     """
     if isinstance(given, Mapping):
-        return tuple(f"{_key(key)}={as_word(value)}" for key, value in given.items())
+        return tuple(f"{as_key(key)}={as_word(value)}" for key, value in given.items())
     return read_texts(given)
-
-
-def read_sbatch_texts(given: object) -> tuple[str, ...]:
-    """Read KEY=VALUE and KEY texts, or a mapping from Python.
-
-    There None or True means a flag, and a list is one value with commas: `["END", "FAIL"]`.
-
-    Raises:
-        ValueError: it is neither, or a value cannot be typed in a shell.
-    """
-    if not isinstance(given, Mapping):
-        return read_texts(given)
-    return tuple(
-        _key(key) if value is None or value is True else f"{_key(key)}={_joined(value)}"
-        for key, value in given.items()
-        if value is not False
-    )
-
-
-def _joined(value: object) -> str:
-    """Return a value as sbatch reads it, whose lists have commas."""
-    rows = value if isinstance(value, list | tuple) else (value,)
-    return ",".join(map(as_word, rows))
 
 
 def read_array(given: object) -> tuple[str, ...]:
@@ -232,7 +77,7 @@ def read_array(given: object) -> tuple[str, ...]:
         ValueError: it is neither, or a value cannot be typed in a shell.
     """
     if isinstance(given, Mapping):
-        rows = ((_key(key), _listed(key, row)) for key, row in given.items())
+        rows = ((as_key(key), _listed(key, row)) for key, row in given.items())
         return tuple(joined_values(key, map(as_word, row)) for key, row in rows)
     return tuple(map(_with_file, read_texts(given)))
 
@@ -250,7 +95,12 @@ def as_word(value: object) -> str:
     return text
 
 
-def _key(key: object) -> str:
+def as_key(key: object) -> str:
+    """Return the key of a mapping from Python, which is to be a text.
+
+    Raises:
+        ValueError: it is not.
+    """
     if not isinstance(key, str):
         raise ValueError(f"the key {key!r} must be a text")
     return key
@@ -326,12 +176,12 @@ def split_array(text: str) -> tuple[str, str]:
     Raises:
         RequestError: there is no key, as where it is written as sbatch takes it.
     """
-    if found := re.fullmatch(_NUMBERS, text):
-        raise RequestError(f"--array {text!r} gives its values no name. {_named(found)}")
+    if found := re.fullmatch(NUMBERS, text):
+        raise RequestError(f"--array {text!r} gives its values no name. {named_values(found)}")
     return split_setting(text, "--array", "key=a,b,c")
 
 
-def _named(found: re.Match[str]) -> str:
+def named_values(found: re.Match[str]) -> str:
     """Say how to write here what sbatch takes as `--array=NUMBERS%PARALLEL`."""
     words = []
     for part in found[1].split(","):

@@ -20,14 +20,17 @@ from hpckit.option_words import (
     read_array,
     read_gpus,
     read_retry,
-    read_sbatch,
-    read_sbatch_texts,
     read_settings,
     read_texts,
-    refuse_no_word,
-    refuse_unprintable,
     split_array,
     split_setting,
+)
+from hpckit.sbatch_words import (
+    instead_of,
+    read_sbatch,
+    read_sbatch_texts,
+    refuse_no_word,
+    refuse_unprintable,
 )
 from hpckit.units import format_minutes, parse_minutes
 from hpckit.values import rebuild
@@ -305,8 +308,6 @@ def _field_of(word: str, *, instead: str | None = None) -> str:
 
 
 def _of_sbatch(word: str, given: object) -> str | None:
-    from hpckit.sbatch_words import instead_of  # noqa: PLC0415  # only errors need it
-
     return instead_of(f"--{word.replace('_', '-')}", given, python=True)
 
 

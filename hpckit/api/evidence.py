@@ -14,9 +14,9 @@ from hpckit.api.stats import stats_of_runs
 from hpckit.errors import CommandError
 from hpckit.find import newest_runs
 from hpckit.job import Job, filled
-from hpckit.option_words import read_sbatch
 from hpckit.run_record import is_function_call, work_of
 from hpckit.runs import Run as RunFolder
+from hpckit.sbatch_words import read_sbatch
 from hpckit.slurm.cluster import Partition, longest_min, meant, partitions
 from hpckit.spec import JobSpec
 from hpckit.stats.right_size import Asked, Evidence, Sizing, right_size

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from hpckit.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
 from hpckit.errors import RequestError
 from hpckit.option_words import NO_LISTS, as_word
+from hpckit.sbatch_words import instead_of
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
@@ -88,8 +89,6 @@ def check_names() -> tuple[str, ...]:
 
 def of_sbatch(option: str, value: str | None) -> str | None:
     """Say what to write for an option that sbatch has, and hpckit has not; None: nor has sbatch."""
-    from hpckit.sbatch_words import instead_of  # noqa: PLC0415  # only errors need it
-
     return instead_of(option, value)
 
 

@@ -11,7 +11,7 @@ from hpckit.job import Job, appended
 from hpckit.job.checks import check_job, refuse_contradictions
 from hpckit.job.program import KeptFiles, Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
-from hpckit.option_words import merge_sbatch
+from hpckit.sbatch_words import merge_sbatch
 from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
 from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec

@@ -12,9 +12,9 @@ from hpckit.errors import TemplateError
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.launchers import LAUNCHERS, UNWARNED
-from hpckit.option_words import read_sbatch
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
+from hpckit.sbatch_words import read_sbatch
 from hpckit.spec import OPTIONS
 from hpckit.text import counted, in_line, simulated
 from hpckit.version import __version__

@@ -12,8 +12,8 @@ from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.node_memory import DAYS, BadNode, NodeEvent, bad_nodes, read_memory
 from hpckit.node_rules import NodeRules, find_rules
-from hpckit.option_words import read_sbatch
 from hpckit.run_record import LeftOut
+from hpckit.sbatch_words import read_sbatch
 from hpckit.slurm.client import sbatch_answers
 from hpckit.slurm.cluster import Partition, cluster_name, meant, partitions
 from hpckit.slurm.hostlist import nodes_or_none

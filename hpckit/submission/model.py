@@ -10,9 +10,9 @@ from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
-from hpckit.option_words import is_hold
 from hpckit.render import Rendered
 from hpckit.run_record import LeftOut, ResubmitOf, RetryOf, SessionPart, StudyPart
+from hpckit.sbatch_words import is_hold
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
 from hpckit.spec import JobSpec

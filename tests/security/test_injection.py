@@ -16,9 +16,9 @@ from hpckit.job import Job, script
 from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
-from hpckit.option_words import read_sbatch
 from hpckit.quoting import shell_word
 from hpckit.render import find_template
+from hpckit.sbatch_words import read_sbatch
 from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec

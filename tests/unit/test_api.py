@@ -187,7 +187,7 @@ def test_options_mean_what_the_command_line_means(
         ({"time": 1.5}, "not a duration"),
         ({"time": "soon"}, "not a duration"),
         ({"array": {"lr": "12"}}, "list of values"),
-        ({"partition": "a b"}, "character"),
+        ({"partition": "a b"}, "holds"),
         ({"target": "dp"}, "no option 'target'"),
         ({"dry_run": True}, r"no option 'dry_run'\. hpckit\.script\(\).*run\.preview\(\)"),
         ({"check": True}, r"no option 'check'\. hpckit\.check\(\).*run\.preview\(\)\.check\(\)"),

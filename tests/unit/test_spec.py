@@ -17,8 +17,9 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
-from hpckit.option_words import array_values, merge_sbatch, read_sbatch
+from hpckit.option_words import array_values
 from hpckit.runs import runs_root
+from hpckit.sbatch_words import merge_sbatch, read_sbatch
 from hpckit.sites import Site, read_site
 from hpckit.spec import (
     OPTIONS,

@@ -165,8 +165,8 @@ STARTS = {
     "jobs": (46, ASKING | KEPT),
     "status latest": (58, ASKING | KEPT),
     "logs latest": (35, ASKING | KEPT),
-    "submit ddp --dry-run": (72, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (110, SUBMIT | KEPT),
+    "submit ddp --dry-run": (73, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (111, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")
