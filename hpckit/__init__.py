@@ -79,8 +79,8 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from hpckit.group_report.result import Report
-    from hpckit.index import Rebuilt
     from hpckit.metrics import Progress
+    from hpckit.reindex import Rebuilt
     from hpckit.slurm.states import JobState
     from hpckit.submission.status import RunStatus
 
@@ -216,7 +216,7 @@ if not TYPE_CHECKING:
         "hpckit.api.jupyter": ("start_jupyter",),
         "hpckit.api.workloads": ("Workload", "workload", "workloads"),
         "hpckit.collections": ("Collection",),
-        "hpckit.index": ("Rebuilt",),
+        "hpckit.reindex": ("Rebuilt",),
         "hpckit.metrics": ("Progress",),
         "hpckit.group_report.result": ("Report",),
         "hpckit.slurm.states": ("JobState",),

@@ -1,152 +1,24 @@
 """Finding runs by job id, run id, folder or `latest`.
 
-The index (job id -> folder, for runs anywhere) is only a cache: append-only, and a lost line costs
-a scan of the runs folder. `hpckit.index` makes it anew from the folders.
+First in the index, then below the folder of runs. What others may have written is not believed by
+a command that acts on it.
 """
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 
-from hpckit.errors import DamagedRunError, NotFoundError, RequestError
-from hpckit.files import DamagedFileError, parse_json, read_tail, reason
-from hpckit.frozen import frozen
-from hpckit.paths import is_folder, is_there, state_folder, typed_path
+from hpckit.errors import NotFoundError, RequestError
+from hpckit.index import REPAIR, IndexEntry, array_of, index_trouble, read_index
+from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.run_record import JOB_ID
-from hpckit.runs import (
-    RECORD,
-    DamagedRun,
-    Run,
-    list_runs,
-    read_or_tell,
-    read_run,
-)
-from hpckit.values import rebuild
+from hpckit.runs import RECORD, DamagedRun, Run, list_runs, read_or_tell, read_run
 
 # Where the scripts of doctor's jobs are, in any installation of hpckit.
 _TRIALS = ("doctor", "jobs")
-# Some 80,000 runs.
-_INDEX_BYTES = 16 * 2**20
-REPAIR = "hpckit jobs --rebuild"
 # As `new_run_id` calls folders; each task of an array has its number behind.
 _TASK_FOLDER = r"(?a)-\d{8}-\d{6}-[0-9a-f]{6}_\d+\Z"
-
-
-def index_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's index file."""
-    return state_folder(environ) / "runs.jsonl"
-
-
-def add_to_index(runs: list[Run]) -> str:
-    """Remember where runs are; return why not, or nothing.
-
-    A home directory that cannot be written, or is full, costs only the shortcut.
-    """
-    from hpckit.file_locks import append_lines, held_to_append  # noqa: PLC0415  # most only read
-
-    lines = "".join(index_line(entry_of(run)) for run in runs)
-    path = index_path()
-    try:
-        # Its owner's alone: a line in it says which folder a job id means.
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with held_to_append(path) as (descriptor, _):
-            append_lines(descriptor, lines.encode())
-    except (OSError, DamagedFileError) as error:
-        return f"your index {path} cannot be written: {reason(error)}"
-    return ""
-
-
-def handed_over() -> Path:
-    """Return where the user's submissions stand that are on their way to Slurm, a file each."""
-    return index_path().with_name("handed-over")
-
-
-def any_handed_over() -> bool:
-    """Say whether there are such submissions; where it may not be read, none is the user's."""
-    try:
-        with os.scandir(handed_over()) as entries:
-            return any(not entry.name.startswith(".") for entry in entries)
-    except OSError:
-        return False
-
-
-@frozen(kw_only=True)
-class IndexEntry:
-    """One line of the index."""
-
-    job_id: str
-    run_id: str
-    dir: str
-    whole: str | None = None
-    chain: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str | None, ...]:
-        """What may mean this run, or all tasks of its array."""
-        task = f"{self.whole}_{self.run_id.rpartition('_')[2]}"
-        parents = (_parent(self.job_id), _parent(self.run_id))
-        return (self.job_id, self.run_id, *parents, self.whole, task, *self.chain)
-
-
-def entry_of(run: Run) -> IndexEntry:
-    """Return what the index says of a run."""
-    return IndexEntry(
-        job_id=run.job_id,
-        run_id=run.run_id,
-        dir=str(run.dir),
-        whole=run.whole if run.whole != run.array_job_id else None,
-        chain=run.jobs if len(run.jobs) > 1 else (),
-    )
-
-
-def index_line(row: IndexEntry) -> str:
-    """Return a line of the index."""
-    return json.dumps({name: value for name, value in asdict(row).items() if value}) + "\n"
-
-
-def read_index(word: str | None = None) -> tuple[list[IndexEntry], list[str], str]:
-    """Return the index's entries, newest first; damaged lines; and what is wrong with it, or "".
-
-    Of a `word` only lines that may mean it: hundreds of words would read each line as often.
-    """
-    try:
-        content = read_tail(index_path(), _INDEX_BYTES)
-    except FileNotFoundError:
-        return [], [], ""
-    except (OSError, DamagedFileError) as error:
-        return [], [], f"your index {index_path()} cannot be read: {reason(error)}"
-    parts = [b""] if word is None else _parts_of(word)
-    lines = content.split(b"\n")
-    entries, torn = [], []
-    for line in reversed(lines[len(content) == _INDEX_BYTES :]):
-        try:
-            if line and any(part in line for part in parts):
-                entries.append(rebuild(IndexEntry, parse_json(line), newer=True))
-        except DamagedFileError:
-            torn.append(line.decode(errors="replace"))
-    many = "a line is" if len(torn) == 1 else f"{len(torn)} lines are"
-    return entries, torn, f"{many} damaged in your index {index_path()}" if torn else ""
-
-
-def _parts_of(word: str) -> list[bytes]:
-    """Return texts of which each line that means a word has one, as JSON has them."""
-    return [json.dumps(text)[1:-1].encode() for text in (word, _parent(word)) if text]
-
-
-def _indexed(word: str | None = None) -> list[IndexEntry]:
-    return read_index(word)[0]
-
-
-def index_trouble() -> DamagedRun | None:
-    """Return what is wrong with the index, and what to do; None: nothing is."""
-    why = read_index()[2]
-    if not why:
-        return None
-    text = f"{why}. Runs in other folders may be missing here; find them again: {REPAIR}"
-    return DamagedRun(dir=index_path(), error=DamagedRunError(text))
 
 
 def find_runs(
@@ -176,9 +48,9 @@ def find_runs(
         newest = max(run.submitted_at for run in matches)
         # Slurm reuses ids after a while: tasks of one array were submitted together.
         found = [run for run in matches if run.submitted_at == newest]
-        bases = {_parent(run.run_id) for run in found if word not in run.names}
+        bases = {array_of(run.run_id) for run in found if word not in run.names}
         if damaged is not None:
-            damaged += [row for row in broken if _parent(row.dir.name) in bases]
+            damaged += [row for row in broken if array_of(row.dir.name) in bases]
         return sorted(found, key=lambda run: run.task)
     if broken:
         raise broken[0].error
@@ -249,26 +121,25 @@ def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
         return [read_run(root / word)], broken
     here: list[DamagedRun] = []
     matches = [run for run in list_runs(root, here) if _names(run, word)]
-    names = {word, *(_parent(run.run_id) for run in matches)} - {""}
-    return matches, broken + [row for row in here if names & {row.dir.name, _parent(row.dir.name)}]
+    names = {word, *(array_of(run.run_id) for run in matches)} - {""}
+    return matches, broken + [row for row in here if names & {row.dir.name, array_of(row.dir.name)}]
 
 
 def _names(run: Run, word: str) -> bool:
-    base = _parent(run.run_id) if run.array_job_id else None
+    base = array_of(run.run_id) if run.array_job_id else None
     if re.fullmatch(JOB_ID, word):  # no run of hpckit's is called so: somebody else's might be
         return word in (*run.names, run.array_job_id, run.whole) and word != run.run_id
     return word in (*run.names, run.array_job_id, base)
+
+
+def _indexed(word: str | None = None) -> list[IndexEntry]:
+    return read_index(word)[0]
 
 
 def _from_index(word: str, broken: list[DamagedRun]) -> list[Run]:
     entries = [row for row in _indexed(word) if word in row.names]
     found = [run for row in entries if (run := _still_there(row, broken)) and _names(run, word)]
     return list({run.dir: run for run in found}.values())
-
-
-def _parent(identifier: str) -> str:
-    """Return an array's id, of one of its tasks'; empty for what is no task."""
-    return identifier.rpartition("_")[0]
 
 
 def _still_there(entry: IndexEntry, broken: list[DamagedRun] | None = None) -> Run | None:
@@ -279,7 +150,7 @@ def _tasks_beside(run: Run, root: Path, damaged: list[DamagedRun] | None) -> lis
     """Return all tasks of a run's array, or the run alone."""
     if run.array_job_id is None:
         return [run]
-    return find_runs(_parent(run.run_id), root, damaged)
+    return find_runs(array_of(run.run_id), root, damaged)
 
 
 def _is_trial(run: Run) -> bool:

@@ -1,169 +1,137 @@
-"""The index of runs made anew from their folders, and rid of lines whose folders are gone.
+"""The index of the user's runs: a line for each, which says where the run of a job's id is.
 
-The folders are the truth: nothing is written into them, and a line is taken out only where its
-folder is certainly not there any more.
+It is only a cache: lines are added, and a lost one costs a scan of the runs folder.
+`hpckit.reindex` makes it anew from the folders.
 """
 
-import contextlib
+import json
 import os
-import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from hpckit.errors import OutsideError
-from hpckit.file_locks import held_alone
-from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
-from hpckit.find import IndexEntry, entry_of, handed_over, index_line, index_path, read_index
+from hpckit.errors import DamagedRunError
+from hpckit.files import DamagedFileError, parse_json, read_tail, reason
 from hpckit.frozen import frozen
-from hpckit.paths import is_folder
-from hpckit.runs import DamagedRun, Run, list_runs
+from hpckit.paths import state_folder
+from hpckit.runs import DamagedRun, Run
+from hpckit.values import rebuild
 
-# What a damaged line may still say of where its run is.
-_DIR = re.compile(r'"dir": ("(?:[^"\\]|\\.)*")')
+# Some 80,000 runs.
+_INDEX_BYTES = 16 * 2**20
+REPAIR = "hpckit jobs --rebuild"
 
 
-@frozen(kw_only=True)
-class FolderFound:
-    """A folder of runs as `rebuild` found it.
+def index_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the user's index file."""
+    return state_folder(environ) / "runs.jsonl"
 
-    Attributes:
-        runs: the user's own in it. new: of these, such as were not in the index.
-        damaged: those that cannot be read. error: why the folder itself cannot be, or "".
+
+def add_to_index(runs: list[Run]) -> str:
+    """Remember where runs are; return why not, or nothing.
+
+    A home directory that cannot be written, or is full, costs only the shortcut.
     """
+    from hpckit.file_locks import append_lines, held_to_append  # noqa: PLC0415  # most only read
 
-    dir: Path
-    runs: tuple[Run, ...] = ()
-    new: int = 0
-    damaged: tuple[DamagedRun, ...] = ()
-    error: str = ""
-
-
-@frozen(kw_only=True)
-class Rebuilt:
-    """An index made anew.
-
-    Attributes:
-        path: its file. folders: where runs were looked for, and what is there.
-        dropped: lines taken out, of runs that are gone. torn: lines that were damaged.
-        kept: lines left as they were, whose folders cannot be looked at now.
-    """
-
-    path: Path
-    folders: tuple[FolderFound, ...]
-    dropped: int
-    torn: int
-    kept: tuple[str, ...]
-
-
-def known_roots() -> list[Path]:
-    """Return the folders of runs that the index speaks of, damaged lines included."""
-    entries, torn, _ = read_index()
-    folders = [row.dir for row in entries]
-    for line in torn:
-        for match in _DIR.finditer(line):
-            with contextlib.suppress(DamagedFileError):
-                folders.append(parse_json(match[1]))
-    with contextlib.suppress(OSError):
-        for path in handed_over().iterdir():
-            with contextlib.suppress(OSError, DamagedFileError):
-                folders.append(read_text(path, most=8192).strip())
-    parents = (Path(folder).parent for folder in folders if "\0" not in folder)
-    return [path for path in dict.fromkeys(parents) if path.is_absolute()]
-
-
-def distinct(roots: Iterable[Path]) -> list[Path]:
-    """Return the folders that are there, each once, whatever links lead to it."""
-    found = {os.path.realpath(path): path for path in reversed(list(roots)) if is_folder(path)}
-    return list(reversed(found.values()))
-
-
-def rebuild(roots: Sequence[Path]) -> Rebuilt:
-    """Write the index anew: the user's own runs below `roots`, and lines that may still be right.
-
-    Raises:
-        OutsideError: it cannot be written, or another command keeps it locked.
-    """
-    folders = [_looked_at(root) for root in distinct(roots)]
-    runs = sorted((run for row in folders for run in row.runs), key=lambda run: run.submitted_at)
-    with held_alone(index_path(), "the index "):
-        entries, torn, _ = read_index()
-        there = {os.path.realpath(run.dir) for run in runs}
-        others = {row.dir: row for row in entries if os.path.realpath(row.dir) not in there}
-        kept = [row for row in others.values() if not is_gone(Path(row.dir))]
-        _write(map(index_line, [*reversed(kept), *map(entry_of, runs)]))
-    known = {os.path.realpath(row.dir) for row in entries}
-    return Rebuilt(
-        path=index_path(),
-        folders=tuple(_counted(row, known) for row in folders),
-        dropped=len(others) - len(kept),
-        torn=len(torn),
-        kept=tuple(row.dir for row in kept),
-    )
-
-
-def _looked_at(root: Path) -> FolderFound:
-    """Return the user's own runs of a folder; colleagues' come after them in the list."""
-    damaged: list[DamagedRun] = []
-    runs: list[Run] = []
+    lines = "".join(index_line(entry_of(run)) for run in runs)
+    path = index_path()
     try:
-        for run in list_runs(root, damaged):
-            if not _own(run.dir):
-                break
-            runs += [run] if run.mine else []
-    except OutsideError as error:
-        return FolderFound(dir=root, error=str(error))
-    return FolderFound(
-        dir=root, runs=tuple(runs), damaged=tuple(row for row in damaged if _own(row.dir))
-    )
+        # Its owner's alone: a line in it says which folder a job id means.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with held_to_append(path) as (descriptor, _):
+            append_lines(descriptor, lines.encode())
+    except (OSError, DamagedFileError) as error:
+        return f"your index {path} cannot be written: {reason(error)}"
+    return ""
 
 
-def _own(folder: Path) -> bool:
+def handed_over() -> Path:
+    """Return where the user's submissions stand that are on their way to Slurm, a file each."""
+    return index_path().with_name("handed-over")
+
+
+def any_handed_over() -> bool:
+    """Say whether there are such submissions; where it may not be read, none is the user's."""
     try:
-        return folder.stat().st_uid == os.getuid()
+        with os.scandir(handed_over()) as entries:
+            return any(not entry.name.startswith(".") for entry in entries)
     except OSError:
         return False
 
 
-def _counted(row: FolderFound, known: Collection[str]) -> FolderFound:
-    new = sum(os.path.realpath(run.dir) not in known for run in row.runs)
-    return replace(row, new=new)
+@frozen(kw_only=True)
+class IndexEntry:
+    """One line of the index."""
+
+    job_id: str
+    run_id: str
+    dir: str
+    whole: str | None = None
+    chain: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """What may mean this run, or all tasks of its array."""
+        task = f"{self.whole}_{self.run_id.rpartition('_')[2]}"
+        parents = (array_of(self.job_id), array_of(self.run_id))
+        return (self.job_id, self.run_id, *parents, self.whole, task, *self.chain)
 
 
-def forget_gone(removed: Collection[str] = ()) -> int:
-    """Take out the lines of runs that are gone, and of folders just removed; return how many.
-
-    Raises:
-        OutsideError: the index cannot be written, or another command keeps it locked.
-    """
-
-    def stale(row: IndexEntry) -> bool:
-        return row.dir in removed or is_gone(Path(row.dir))
-
-    if not any(map(stale, read_index()[0])):
-        return 0
-    with held_alone(index_path(), "the index "):
-        entries, torn, _ = read_index()
-        kept = [row for row in reversed(entries) if not stale(row)]
-        # What is damaged stays for `rebuild`, which still can read the folder in it.
-        _write([*(f"{line}\n" for line in torn), *map(index_line, kept)])
-    return len(entries) - len(kept)
+def entry_of(run: Run) -> IndexEntry:
+    """Return what the index says of a run."""
+    return IndexEntry(
+        job_id=run.job_id,
+        run_id=run.run_id,
+        dir=str(run.dir),
+        whole=run.whole if run.whole != run.array_job_id else None,
+        chain=run.jobs if len(run.jobs) > 1 else (),
+    )
 
 
-def is_gone(folder: Path) -> bool:
-    """Say whether a run's folder is certainly removed.
+def index_line(row: IndexEntry) -> str:
+    """Return a line of the index."""
+    return json.dumps({name: value for name, value in asdict(row).items() if value}) + "\n"
 
-    It is not where the folder around it is missing or empty: its file system may not be mounted.
+
+def read_index(word: str | None = None) -> tuple[list[IndexEntry], list[str], str]:
+    """Return the index's entries, newest first; damaged lines; and what is wrong with it, or "".
+
+    Of a `word` only lines that may mean it: hundreds of words would read each line as often.
     """
     try:
-        folder.lstat()
+        content = read_tail(index_path(), _INDEX_BYTES)
     except FileNotFoundError:
-        with contextlib.suppress(OSError), os.scandir(folder.parent) as beside:
-            return any(beside)
-    except (OSError, ValueError):
-        return False
-    return False
+        return [], [], ""
+    except (OSError, DamagedFileError) as error:
+        return [], [], f"your index {index_path()} cannot be read: {reason(error)}"
+    parts = [b""] if word is None else _parts_of(word)
+    lines = content.split(b"\n")
+    entries, torn = [], []
+    for line in reversed(lines[len(content) == _INDEX_BYTES :]):
+        try:
+            if line and any(part in line for part in parts):
+                entries.append(rebuild(IndexEntry, parse_json(line), newer=True))
+        except DamagedFileError:
+            torn.append(line.decode(errors="replace"))
+    many = "a line is" if len(torn) == 1 else f"{len(torn)} lines are"
+    return entries, torn, f"{many} damaged in your index {index_path()}" if torn else ""
 
 
-def _write(lines: Iterable[str]) -> None:
-    replace_file(index_path(), "".join(lines), mode=0o600)
+def _parts_of(word: str) -> list[bytes]:
+    """Return texts of which each line that means a word has one, as JSON has them."""
+    return [json.dumps(text)[1:-1].encode() for text in (word, array_of(word)) if text]
+
+
+def index_trouble() -> DamagedRun | None:
+    """Return what is wrong with the index, and what to do; None: nothing is."""
+    why = read_index()[2]
+    if not why:
+        return None
+    text = f"{why}. Runs in other folders may be missing here; find them again: {REPAIR}"
+    return DamagedRun(dir=index_path(), error=DamagedRunError(text))
+
+
+def array_of(identifier: str) -> str:
+    """Return an array's id, of one of its tasks'; empty for what is no task."""
+    return identifier.rpartition("_")[0]

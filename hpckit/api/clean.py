@@ -16,8 +16,8 @@ from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideEr
 from hpckit.files import DamagedFileError, reason
 from hpckit.find import newest_runs
 from hpckit.frozen import frozen
-from hpckit.index import distinct, forget_gone, known_roots
 from hpckit.paths import is_folder, is_there, typed_path
+from hpckit.reindex import distinct, forget_gone, known_roots
 from hpckit.runs import RECORD, DamagedRun, Run
 from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard

@@ -25,7 +25,7 @@ from hpckit.doctor.installation import (
 )
 from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
 from hpckit.errors import RequestError
-from hpckit.find import index_path
+from hpckit.index import index_path
 from hpckit.paths import typed_path
 from hpckit.runs import runs_root
 from hpckit.sites import find_site

@@ -10,13 +10,8 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
 from hpckit.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError, RequestError
-from hpckit.find import (
-    any_handed_over,
-    find_believed,
-    find_runs,
-    newest_runs,
-    refuse_doubtful,
-)
+from hpckit.find import find_believed, find_runs, newest_runs, refuse_doubtful
+from hpckit.index import any_handed_over
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder

@@ -12,7 +12,7 @@ from hpckit.api.options import check_names
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.environments import BARE
 from hpckit.errors import HpckitError
-from hpckit.find import read_index
+from hpckit.index import read_index
 from hpckit.launchers import LAUNCHERS
 from hpckit.ranks import first_failure, read_ranks
 from hpckit.render.loader import list_templates

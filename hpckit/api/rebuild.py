@@ -7,8 +7,8 @@ from hpckit.api import Tell, log, searched
 from hpckit.api.lookup import settled_folder
 from hpckit.arguments import FUNCTION, PATH, checked, maybe
 from hpckit.errors import HpckitError, NotFoundError, UnsetVariableError
-from hpckit.index import Rebuilt, known_roots, rebuild
 from hpckit.paths import is_folder, typed_path, users_path
+from hpckit.reindex import Rebuilt, known_roots, rebuild
 
 
 @checked(runs=maybe(PATH), tell=FUNCTION)

@@ -19,8 +19,9 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_status import status_of
 from hpckit.errors import DamagedRunError, HpckitError, RequestError
 from hpckit.files import DamagedFileError
-from hpckit.find import index_path, newest_runs
+from hpckit.find import newest_runs
 from hpckit.frozen import frozen
+from hpckit.index import index_path
 from hpckit.live.model import JobNow, Line, Order, View, lines, next_order, toggled
 from hpckit.live.texts import (
     HEADS,

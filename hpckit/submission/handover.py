@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.files import flush_to_disk, replace_file
-from hpckit.find import add_to_index, handed_over
 from hpckit.frozen import frozen
+from hpckit.index import add_to_index, handed_over
 from hpckit.job.script import ArrayPart
 from hpckit.run_files import json_members, write_json, write_members
 from hpckit.runs import RECORD, Run

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hpckit.find import handed_over, index_path
 from hpckit.frozen import frozen
+from hpckit.index import handed_over, index_path
 from hpckit.paths import cache_folder, is_there
 from hpckit.payload.function import FOLDER as CALL
 from hpckit.run_files import JOB_LOG

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
 from hpckit.files import DamagedFileError, read_json, read_text
-from hpckit.find import add_to_index, handed_over, read_index
+from hpckit.index import add_to_index, handed_over, read_index
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
 from hpckit.runs import Run, read_or_tell

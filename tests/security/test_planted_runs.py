@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.find import add_to_index, find_runs, handed_over
+from hpckit.find import find_runs
+from hpckit.index import add_to_index, handed_over
 from hpckit.runs import DamagedRun, list_runs, read_run
 from tests.conftest import add_program
 from tests.unit.made import make_run

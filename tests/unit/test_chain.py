@@ -10,7 +10,8 @@ import pytest
 
 from hpckit.errors import CommandError
 from hpckit.failures import why_from_inside
-from hpckit.find import add_to_index, find_runs
+from hpckit.find import find_runs
+from hpckit.index import add_to_index
 from hpckit.payload.task import GOES_ON
 from hpckit.ranks import write_rank
 from hpckit.runs import Run

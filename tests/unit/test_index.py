@@ -4,27 +4,20 @@ import errno
 import json
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import hpckit
+from hpckit import index
 from hpckit.api.run import Run as Handle
 from hpckit.errors import OutsideError
 from hpckit.file_locks import append_lines, held_to_append
 from hpckit.files import replace_file
-from hpckit.find import (
-    add_to_index,
-    entry_of,
-    find_runs,
-    index_line,
-    index_path,
-    newest_runs,
-    read_index,
-)
-from hpckit.index import forget_gone, rebuild
+from hpckit.find import find_runs, newest_runs
+from hpckit.index import add_to_index, entry_of, index_line, index_path, read_index
+from hpckit.reindex import forget_gone, rebuild
 from hpckit.runs import read_run
 from tests.conftest import Answer, write_files
 from tests.unit.made import make_run
@@ -216,13 +209,12 @@ def test_only_lines_that_may_mean_a_word_are_read(here: Path, monkeypatch) -> No
         read.append(value["run_id"])
         return real(kind, value, **words)
 
-    find = sys.modules["hpckit.find"]  # hpckit.find is a function
-    real = find.rebuild
-    monkeypatch.setattr(find, "rebuild", counted)
+    real = index.rebuild
+    monkeypatch.setattr(index, "rebuild", counted)
     array = [(word, 3) for word in ("9000071_2", "9000070_11", "9000070", "arr")]
     for word, count in (("9000517", 1), ("e-17", 1), *array):
         read.clear()
-        found = find.find_runs(word, here / "nowhere")
+        found = find_runs(word, here / "nowhere")
         assert found
         assert all(word in (*run.names, run.whole, run.run_id.rpartition("_")[0]) for run in found)
         assert len(read) == count, word

@@ -15,7 +15,8 @@ import pytest
 
 import hpckit
 from hpckit.errors import RequestError
-from hpckit.find import add_to_index, newest_runs
+from hpckit.find import newest_runs
+from hpckit.index import add_to_index
 from hpckit.runs import DamagedRun, Run
 from hpckit.slurm.states import JobState
 from hpckit.text import state_colour

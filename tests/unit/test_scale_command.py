@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hpckit
-from hpckit.find import add_to_index
+from hpckit.index import add_to_index
 from hpckit.runs import read_run
 from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run

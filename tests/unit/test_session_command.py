@@ -17,7 +17,7 @@ import pytest
 from hpckit.api.jupyter import find_notebook
 from hpckit.api.terminals import attach, find_shell
 from hpckit.errors import JobError, NotFoundError, RequestError
-from hpckit.find import add_to_index
+from hpckit.index import add_to_index
 from hpckit.slurm.states import JobState, is_finished
 from tests.conftest import Answer
 from tests.patience import LONG_S

@@ -162,11 +162,11 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
     KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
-    "jobs": (46, ASKING | KEPT),
-    "status latest": (58, ASKING | KEPT),
-    "logs latest": (35, ASKING | KEPT),
+    "jobs": (47, ASKING | KEPT),
+    "status latest": (59, ASKING | KEPT),
+    "logs latest": (36, ASKING | KEPT),
     "submit ddp --dry-run": (73, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (111, SUBMIT | KEPT),
+    "submit serial noop.py --executor slurm": (112, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")
