@@ -86,7 +86,7 @@ _TEXT = _writer(in_line)
 WRITERS: Mapping[str, Writer] = {
     "": _TEXT,
     "txt": _TEXT,
-    "md": _writer(_markdown_line, unknown=_markdown_line(UNKNOWN)),  # `- GPUs` would be a list
+    "md": _writer(_markdown_line, unknown="\N{EN DASH}"),  # `- GPUs` would be a list
     "html": _HTML,
     "xml": _HTML,
     "tex": _writer(lambda text: tex(in_line(text))),

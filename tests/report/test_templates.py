@@ -13,10 +13,12 @@ from hpckit.api.lint_reports import example_documents
 from hpckit.api.report import report_schema
 from hpckit.api.stats import stats_schema
 from hpckit.render.filters import ALL_FILTERS
+from hpckit.render.reports import render_report
 from hpckit.render.writers import FILTERS
 from tests.conftest import Answer, write_files
 from tests.report.made import make_run, write_samples
 from tests.report.test_group import HOUR, NOW, accounts, row
+from tests.unit.made import BUILTIN
 
 __all__ = ["accounts"]  # a fixture
 pytestmark = pytest.mark.long
@@ -76,6 +78,13 @@ def test_a_note_of_a_job_says_what_json_says(here: Path, cli: Cli) -> None:
     assert both == hpckit.stats("latest").render("note") * len(
         json.loads(cli("stats", "latest", "latest", "--json").out)["jobs"]
     )
+
+
+def test_a_note_of_advice_without_an_action_says_nothing_in_its_place() -> None:
+    document = dict(dict(example_documents("stats"))["all figures known"])
+    document["advice"] = [{"severity": "red", "message": "m", "action": None}]
+    note = render_report("note", {"stats": document}, (BUILTIN,))
+    assert note.splitlines()[-1] == "- **red**: m"
 
 
 def test_a_lab_changes_a_block_of_hpckits_own(accounts, cli: Cli, here: Path) -> None:

@@ -68,7 +68,7 @@ def test_markdown_and_tex_take_no_letter_for_an_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [(None, "\\-"),
+    [(None, "\N{EN DASH}"),
      ("- x", "\\- x"), ("+", "\\+"), ("1. x", "1\\. x"), ("===", "\\==="), ("---", "\\---"),
      ("a - b", "a - b"), ("12.5", "12.5"), ("-5", "-5"), ("x. y", "x. y")],
 )  # fmt: skip
