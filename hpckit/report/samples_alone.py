@@ -3,6 +3,7 @@
 What samples say of themselves is all there is, so none is taken that does not name the job.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +30,10 @@ _NAMED = 3  # jobs, or folders, in an error
 
 @frozen(kw_only=True)
 class _Seen:
-    """One file's header, and whose file it is."""
+    """One file's header, its folder, and whose file it is."""
 
     header: Header
+    folder: Path
     user: str
 
 
@@ -76,15 +78,15 @@ def find_sampled(job_id: str, step: str | None, samples: Path | None) -> dict[st
         RequestError: samples are there, and none is of this job or can be read.
         NotFoundError: none is of this step.
     """
-    folder = samples
-    if folder is None:
-        if not re.fullmatch(_FOLDER, job_id):
-            return {}
-        folder = Path.cwd() / OWN_FOLDER / job_id
+    if samples is None and not re.fullmatch(_FOLDER, job_id):
+        return {}
+    folder = Path.cwd() / OWN_FOLDER / job_id if samples is None else samples
     seen, unreadable = _look(folder)
-    if not seen and not unreadable:
+    tasks = [] if samples else _tasks_seen(job_id, seen)
+    if not seen and not unreadable and not tasks:
         return {}
     rows = [(name, row) for row in seen if (name := _called(row.header, job_id, folder))]
+    rows = sorted([*rows, *tasks], key=lambda row: (len(row[0]), row[0]))  # 7_2 before 7_10
     if not rows:
         raise RequestError(_not_its(job_id, folder, [row.header for row in seen], unreadable))
     steps = {row.header.ids.get("step_id") for _, row in rows} - {None}
@@ -95,7 +97,36 @@ def find_sampled(job_id: str, step: str | None, samples: Path | None) -> dict[st
             + (f"{named}." if steps else "they name no step.")
         )
     jobs = grouped(rows, lambda row: row[0])
-    return {group[0][0]: _job(folder, [row for _, row in group]) for group in jobs}
+    return {group[0][0]: _job([row for _, row in group]) for group in jobs}
+
+
+def _tasks_seen(job_id: str, seen: Sequence[_Seen]) -> list[tuple[str, _Seen]]:
+    """Return what each task of an array wrote in its own folder, for an id of the array or a task.
+
+    `hpckit sample` calls a folder by the number that Slurm gives each task, which is not less than
+    the array's. `seen` is what the folder of this id has: of another job than an array, it is all.
+    """
+    first, _, task = job_id.partition("_")
+    arrays = {row.header.ids.get("array_job_id") for row in seen}
+    if not first.isdecimal() or "+" in job_id or (seen and (task or arrays != {job_id})):
+        return []
+    own = Path.cwd() / OWN_FOLDER
+    try:
+        names = [entry.name for entry in os.scandir(own) if entry.name != job_id]
+    except OSError:
+        return []
+    numbers = sorted(int(name) for name in names if re.fullmatch(r"(?a)\d{1,18}", name))
+    rows: list[tuple[str, _Seen]] = []
+    for number in numbers:
+        if number >= int(first):
+            folder = own / str(number)
+            rows += [
+                (name, row)
+                for row in _look(folder)[0]
+                if row.header.ids.get("array_job_id") == first
+                and (name := _called(row.header, job_id, folder))
+            ]
+    return rows
 
 
 def _look(folder: Path) -> tuple[list[_Seen], list[str]]:
@@ -109,7 +140,8 @@ def _look(folder: Path) -> tuple[list[_Seen], list[str]]:
         try:
             header = read_header(file.path)
             if header:
-                seen.append(_Seen(header=header, user=user_name(file.path.stat().st_uid)))
+                user = user_name(file.path.stat().st_uid)
+                seen.append(_Seen(header=header, folder=folder, user=user))
             else:
                 unreadable.append(f"{file.path.name} has no readable header")
         except (OSError, DamagedFileError) as error:
@@ -128,10 +160,12 @@ def _called(header: Header, job_id: str, folder: Path) -> str | None:
     return job_id if job_id in (names or {folder.absolute().name}) else None
 
 
-def _job(folder: Path, seen: Sequence[_Seen]) -> SampledJob:
+def _job(seen: Sequence[_Seen]) -> SampledJob:
     users = {row.user for row in seen}
     start = min(row.header.epoch_us for row in seen) / 1e6
-    return SampledJob(folder=folder, start=start, user=users.pop() if len(users) == 1 else None)
+    return SampledJob(
+        folder=seen[0].folder, start=start, user=users.pop() if len(users) == 1 else None
+    )
 
 
 def _not_its(

@@ -181,6 +181,26 @@ def test_an_arrays_id_means_each_task_that_has_samples(silent: Path, here: Path,
         hpckit.stats(700, samples="all")
 
 
+def test_tasks_of_an_array_are_found_in_the_folders_of_their_own_numbers(
+    silent: Path, here: Path, cli: Cli
+) -> None:
+    """As `hpckit sample` calls them in an array that plain sbatch started."""
+    for task, number in (("2", "700"), ("1", "701"), ("10", "1001")):
+        ids = {"job_id": number, "array_job_id": "700", "array_task_id": task}
+        sampled(OWN / number, f"n{task}", ids=ids)
+    sampled(OWN / "702", ids={"job_id": "702"})
+    sampled(OWN / "703", ids={"job_id": "703", "array_job_id": "702", "array_task_id": "1"})
+    found = document(cli, "700")
+    assert [job["job_id"] for job in found["jobs"]] == ["700_1", "700_2", "700_10"]
+    assert [job["hosts"] for job in found["jobs"]] == [["n1"], ["n2"], ["n10"]]
+    assert document(cli, "700_10")["hosts"] == ["n10"]
+    assert document(cli, "701")["job_id"] == "701"
+    assert document(cli, "702")["job_id"] == "702"
+    assert document(cli, "702_1")["job_id"] == "702_1"
+    missing = cli("stats", "700_3")
+    assert (missing.status, missing.out) == (3, "")
+
+
 def test_one_step_of_a_job(silent: Path, here: Path, cli: Cli) -> None:
     for step, host in (("0", "n1"), ("1", "n2")):
         sampled(OWN / "555", host, ids={"job_id": "555", "step_id": step})
