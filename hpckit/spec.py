@@ -7,14 +7,13 @@ the fields.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
 from typing import Any, get_type_hints
 
 from hpckit.arguments import argument
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
-from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.option_words import (
     read_array,
@@ -33,7 +32,6 @@ from hpckit.sbatch_words import (
     refuse_unprintable,
 )
 from hpckit.units import format_minutes, parse_minutes
-from hpckit.values import rebuild
 
 # Without commas: `--gpus a100:1,shard:8:1` would ask Slurm for two things.
 _TYPE = r"[A-Za-z0-9_.-]+"
@@ -293,7 +291,7 @@ def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     by_name: dict[str, str] = {}
     for word, given in words.items():
-        name = _BY_WORD.get(word) or _field_of(word, instead=_of_sbatch(word, given))
+        name = field_of(word, instead=None if word in _BY_WORD else _of_sbatch(word, given))
         if (other := by_name.setdefault(name, word)) != word:
             raise RequestError(f"{other} and {word} are the same option. Give one of them.")
         if given is not None:
@@ -301,7 +299,12 @@ def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _field_of(word: str, *, instead: str | None = None) -> str:
+def field_of(word: str, *, instead: str | None = None) -> str:
+    """Return the field that an option sets, of its name in Python; `instead` ends the error.
+
+    Raises:
+        RequestError: there is no such option.
+    """
     if word not in _BY_WORD:
         raise RequestError(f"There is no option {word!r}. {instead or nearest(word, _BY_WORD)}")
     return _BY_WORD[word]
@@ -327,71 +330,3 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
             )
         argument(TYPES[field_name], value, row.flags[0])
     return values
-
-
-# Fields of KEY or KEY=VALUE texts: to change one key leaves the others as they are.
-_BY_KEY = ("settings", "sbatch")
-
-
-# The fields that are reset with an option that is dropped.
-_WITH: Mapping[str, Mapping[str, Any]] = {
-    "gpus": {"gpu_type": None},
-    "array": {"zip": False, "parallel": None},
-    "retry": {"retries": 1},
-}
-
-
-def with_changes(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
-    """Return what was asked, with other values for some fields."""
-    merged = {
-        name: (*_other_keys(getattr(spec, name), map(_key, changes[name])), *changes[name])
-        for name in _BY_KEY
-        if name in changes
-    }
-    return replace(spec, **{**changes, **merged})
-
-
-def without(spec: JobSpec, unset: Iterable[str]) -> JobSpec:
-    """Return what was asked, without some options: `partition`, or `sbatch:mail-type` for one key.
-
-    Raises:
-        RequestError: there is no such option, or it was not asked for.
-    """
-    for text in unset:
-        option_word, _, key = text.lstrip("-").partition(":")
-        word = option_word.replace("-", "_")
-        name = _field_of(word)
-        default = JobSpec.__dataclass_fields__[name].default
-        asked = getattr(spec, name)
-        left = tuple(_other_keys(asked, [_key(key)])) if key and name in _BY_KEY else default
-        if left == asked:
-            raise RequestError(f"--unset {text!r}: the recorded request did not ask for it.")
-        changes: dict[str, Any] = {name: left, **_WITH.get(name, {})}
-        spec = replace(spec, **changes)
-    return spec
-
-
-def _other_keys(texts: Iterable[str], keys: Iterable[str]) -> list[str]:
-    gone = set(keys)
-    return [text for text in texts if _key(text) not in gone]
-
-
-def _key(text: str) -> str:
-    return text.removeprefix("--").partition("=")[0].replace("_", "-")
-
-
-def spec_from_record(record: object) -> JobSpec:
-    """Rebuild what was asked from `run.json`, which may be another user's.
-
-    Raises:
-        RequestError: the record has keys this version does not know, or values of other types.
-    """
-    if isinstance(record, Mapping) and "script" in record:  # its name in 0.1
-        record = {"program": record["script"], **record}
-        del record["script"]
-    try:
-        return rebuild(JobSpec, record)
-    except DamagedFileError as error:
-        raise RequestError(
-            f"The recorded request was written by another version of hpckit: {error}."
-        ) from error

@@ -20,10 +20,11 @@ from hpckit.find import refuse_doubtful
 from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
+from hpckit.recorded_spec import spec_from_record, with_changes, without
 from hpckit.render import Rendered
 from hpckit.run_record import ResubmitOf, is_function_call, refuse_session
 from hpckit.runs import Run as RunFolder
-from hpckit.spec import JobSpec, spec_from_record, with_changes, without
+from hpckit.spec import JobSpec
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record

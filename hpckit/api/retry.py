@@ -19,12 +19,12 @@ from hpckit.api.submit import send
 from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcomeError
 from hpckit.files import reason
 from hpckit.job import Job
+from hpckit.recorded_spec import spec_from_record
 from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
 from hpckit.sbatch_words import is_hold
 from hpckit.slurm.jobs import squeue
-from hpckit.spec import spec_from_record
 from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code

@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from hpckit.documents import Scalar
 from hpckit.errors import RequestError
-from hpckit.spec import JobSpec, with_changes
+from hpckit.recorded_spec import with_changes
+from hpckit.spec import JobSpec
 from hpckit.workloads import Workload
 
 MOST_RUNS = 1000

@@ -17,10 +17,11 @@ from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
 from hpckit.errors import RequestError
 from hpckit.ranks import write_rank
+from hpckit.recorded_spec import spec_from_record, without
 from hpckit.retry_rules import Rule, parse_rules, read_rules
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.spec import option_values, spec_from_record, without
+from hpckit.spec import option_values
 from hpckit.submission.chained import Link
 from hpckit.submission.follow_up import watched
 from hpckit.submission.retried import Retried

@@ -18,17 +18,11 @@ from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
 from hpckit.option_words import array_values
+from hpckit.recorded_spec import spec_from_record, with_changes, without
 from hpckit.runs import runs_root
 from hpckit.sbatch_words import merge_sbatch, read_sbatch
 from hpckit.sites import Site, read_site
-from hpckit.spec import (
-    OPTIONS,
-    JobSpec,
-    option_values,
-    spec_from_record,
-    with_changes,
-    without,
-)
+from hpckit.spec import OPTIONS, JobSpec, option_values
 from tests.pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))
