@@ -136,10 +136,13 @@ class Slurm(Scheduler):
 
     def fate(self) -> str:
         """Ask squeue."""
+        from hpckit.errors import CommandError
         from hpckit.slurm import preemption
 
-        restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-        return preemption.fate(os.environ["SLURM_JOB_ID"], restarts)
+        job_id = os.environ.get("SLURM_JOB_ID")
+        if job_id is None:  # of a rank that a launcher started without Slurm's variables
+            raise CommandError("This process does not know its job's number.", argv=("squeue",))
+        return preemption.fate(job_id, int(os.environ.get("SLURM_RESTART_COUNT") or 0))
 
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say that scancel did nothing."""
