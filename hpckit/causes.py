@@ -39,8 +39,9 @@ class Kind(StrEnum):
 
     RANK = "rank"  # one rank's own failure
     OUT_OF_MEMORY = "out of memory"
-    LOST = "lost"  # a whole node, or ranks that never began
+    LOST = "lost"  # a whole node
     KILLED = "killed"  # ranks that were killed together with what watched them
+    UNKNOWN = "unknown"  # of ranks that recorded no start, or could not write their end
     TIME_LIMIT = "time limit"
     PREEMPTED = "preempted"
     CANCELLED = "cancelled"
@@ -80,6 +81,7 @@ class Evidence:
         srun: whether the tasks in that log are ranks.
         full: the disk of the run's folder has no room left.
         was_full: a rank's record found no room there, or in its user's quota.
+        alone: a supervisor has said that its slurmstepd was killed.
         again: an attempt before this one had ranks.
         by_mpi: of `ranks`, those without an end that MPI ended as it says in their logs, with the
             exit status and the error that these tell, the first to look at first.
@@ -92,6 +94,7 @@ class Evidence:
     srun: bool = True
     full: bool = False
     was_full: bool = False
+    alone: bool = False
     again: bool = False
     by_mpi: tuple[RankRecord, ...] = ()
 
@@ -311,10 +314,12 @@ def _lost_ranks(known: Evidence) -> _Found:
     kind = Kind.STOPPED if known.step_ended else Kind.KILLED
     # Of ranks that could not write their end nobody knows whether they were killed.
     sure = known.lost and not (known.full or known.was_full)
-    return kind if sure else Kind.LOST, "; ".join(parts)
+    return kind if sure else Kind.UNKNOWN, "; ".join(parts)
 
 
 def _signalled(known: Evidence) -> _Found:
+    if known.alone and known.stopped:
+        return Kind.KILLED, "a slurmstepd was killed, and hpckit ended the ranks"
     return (Kind.STOPPED, "ranks were ended from outside, by a signal") if known.stopped else None
 
 

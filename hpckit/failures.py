@@ -32,7 +32,7 @@ _LAST_BYTES = 1 << 16
 _TAIL_LINES = 20
 _SCRIPT, _SUPERVISOR = "job.sh", b"hpckit.submission.in_job"
 # Whose text names the ranks that recorded no end, or for which there is no need to.
-_NAMES_LOST = (Kind.LOST, Kind.KILLED, Kind.STOPPED, Kind.CANCELLED)
+_NAMES_LOST = (Kind.LOST, Kind.KILLED, Kind.UNKNOWN, Kind.STOPPED, Kind.CANCELLED)
 _TOLD = "its script ended after the signal that the time limit or a preemption was near"
 
 
@@ -152,6 +152,7 @@ def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         srun=ranks_are_tasks(run),
         full=no_room(run.dir) is not None,
         was_full=_was_full(run, ranks),
+        alone=_is_alone(run, ranks),
         again=not ranks and bool(read_all_attempts(run.dir, [])),
         by_mpi=_by_mpi(run, ranks) if state is JobState.FAILED else (),
     )
@@ -174,6 +175,14 @@ def _was_full(run: Run, ranks: Sequence[RankRecord]) -> bool:
     from hpckit.stop_marks import was_full  # noqa: PLC0415  # few end so
 
     return was_full(run.dir, ranks[0].restart)
+
+
+def _is_alone(run: Run, ranks: Sequence[RankRecord]) -> bool:
+    if not any(row.consequence for row in ranks):
+        return False
+    from hpckit.stop_marks import ALONE, marks, marks_of  # noqa: PLC0415  # few end so
+
+    return ALONE in marks(marks_of(run.dir, 0), ranks[0].restart)
 
 
 def as_told(run: Run, ranks: Sequence[RankRecord], cause: Cause) -> Cause:

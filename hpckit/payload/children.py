@@ -187,8 +187,8 @@ def end_job(task: Task) -> None:
     job_id = own_job_id()
     if job_id is None:
         return
+    add_mark(marks_of(task.folder, 0), restart_count(), ALONE)
     if WATCHED in os.environ:
-        add_mark(marks_of(task.folder, 0), restart_count(), ALONE)
         with contextlib.suppress(CommandError):  # at least, that one slurmstepd does not answer
             end_step(job_id, os.environ.get("SLURM_STEP_ID", "0"))
         return

@@ -30,7 +30,8 @@ _NOTE, _MOST_BYTES = "retry.json", 1 << 16
 _OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
 # What no rule is for; a job that was cancelled needs no word.
 _NO_RULE = {
-    Kind.LOST: "a lost node or ranks that never began (--max-requeues N is for lost nodes)",
+    Kind.LOST: "a lost node (--max-requeues N is for these)",
+    Kind.UNKNOWN: "ranks that recorded no start or no end",
     Kind.PREEMPTED: "a preemption (--max-requeues N is for these)",
     Kind.STOPPED: "ranks that a signal from outside has ended, or scancel of a step",
     Kind.JOB_SCRIPT: "a job script that failed",

@@ -41,8 +41,9 @@ def parent_of(pid: int) -> int:
 
 def slurmstepd_of(folder: Path, rank: int) -> int:
     """Give what watches a rank's supervisor."""
-    pid = parent_of(supervisor_of(folder, rank))
-    assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"slurmstepd")
+    pid = supervisor_of(folder, rank)
+    while not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"slurmstepd"):
+        pid = parent_of(pid)
     return pid
 
 
@@ -79,6 +80,15 @@ def test_a_job_that_may_be_tried_again_ends_with_its_slurmstepd(desk: Desk, rank
     page = desk.call("status", job_id).out
     assert f"rank {rank}   c{rank + 1}, exit status 143: its slurmstepd was killed" in page
     assert f"  stopped  rank {1 - rank}, after that" in page
+
+
+def test_under_torchrun_too(desk: Desk) -> None:
+    """No rank of its own sees that: torchrun ends them."""
+    job_id, folder = started(desk, "--retry", "fail", "--launcher", "torchrun")
+    os.kill(slurmstepd_of(folder, 1), signal.SIGKILL)
+    assert is_tried_again(desk, job_id, folder)["state"] == "COMPLETED"
+    page = desk.call("status", job_id).out
+    assert "  why      a slurmstepd was killed, and hpckit ended the ranks" in page
 
 
 def test_a_job_of_a_chain_ends_with_its_slurmstepd(desk: Desk) -> None:

@@ -361,12 +361,12 @@ def test_a_rank_whose_end_found_no_room_was_perhaps_not_killed() -> None:
     facts, state = job_facts(ONE_KILLED), JobState.FAILED
     found = find_cause(Evidence(ranks=rows, planned=2, state=state, facts=facts, was_full=True))
     assert found is not None
-    assert found.kind is Kind.LOST
+    assert found.kind is Kind.UNKNOWN
 
 
 def test_ranks_that_never_began_are_named() -> None:
     found = cause(JobState.FAILED, GOOD, planned=3)
-    assert (found.kind, found.text) == (Kind.LOST, "ranks 1, 2 never started")
+    assert (found.kind, found.text) == (Kind.UNKNOWN, "ranks 1, 2 never started")
     many = cause(JobState.FAILED, *[GONE] * 40)
     assert many.text.endswith("15 (n7) and 24 more recorded no end: killed from outside")
 

@@ -137,6 +137,7 @@ def test_a_limit_that_is_reached_ends_the_retries() -> None:
         (JobState.FAILED, Kind.RANK, "fail"),
         (JobState.FAILED, Kind.KILLED, "fail"),
         (JobState.FAILED, Kind.LOST, None),
+        (JobState.FAILED, Kind.UNKNOWN, None),
         (JobState.CANCELLED, Kind.KILLED, None),
         (JobState.FAILED, Kind.STOPPED, None),
         (JobState.CANCELLED, Kind.CANCELLED, None),
