@@ -83,6 +83,12 @@ class Slurm(Scheduler):
 
         return ask_of_runs(runs)
 
+    def in_full(self, said: Answers) -> Answers:
+        """Ask squeue for the exit statuses of jobs that failed, and for how often they started."""
+        from hpckit.schedulers.slurm.asking import in_full
+
+        return in_full(said)
+
     def cancel(self, runs: Sequence["Run"]) -> None:
         """Run scancel."""
         from hpckit.slurm import control
