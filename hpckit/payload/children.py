@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 LOCAL_GRACE_S = 5.0
 # The exit status by which submitit asks for another start of a local job (submitit/local/local.py).
 REQUEUE_STATUS = 144
-# Set where `hpckit.submission.watched` stands in the job script's place.
+# The number of the job in which `hpckit.submission.watched` stands in the script's place: what a
+# script submits may inherit it.
 WATCHED = "HPCKIT_WATCHED"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
@@ -188,7 +189,7 @@ def end_job(task: Task) -> None:
     if job_id is None:
         return
     add_mark(marks_of(task.folder, 0), restart_count(), ALONE)
-    if WATCHED in os.environ:
+    if os.environ.get(WATCHED) == os.environ["SLURM_JOB_ID"]:
         with contextlib.suppress(CommandError):  # at least, that one slurmstepd does not answer
             end_step(job_id, os.environ.get("SLURM_STEP_ID", "0"))
         return

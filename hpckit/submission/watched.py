@@ -61,7 +61,7 @@ class Watched:
             signal.signal(signum, self._pass_on)
         if (status := self.ends_at_once()) is not None:
             return status
-        environ = {**os.environ, WATCHED: "1", **self.variables()}
+        environ = {**os.environ, WATCHED: self.job_id, **self.variables()}
         prepare = prepare_child if self._supervises else prepare_script
         self._child = shell.spawn(self.argv, env=environ, prepare=prepare)
         for _ in until_ended(self._child, _POLL_S):
