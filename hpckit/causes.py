@@ -39,11 +39,13 @@ class Kind(StrEnum):
 
     RANK = "rank"  # one rank's own failure
     OUT_OF_MEMORY = "out of memory"
-    LOST = "lost"  # ranks, or a whole node, that were killed together with what watched them
+    LOST = "lost"  # a whole node
+    KILLED = "killed"  # ranks that were killed together with what watched them
+    UNKNOWN = "unknown"  # of ranks that recorded no start, or could not write their end
     TIME_LIMIT = "time limit"
     PREEMPTED = "preempted"
     CANCELLED = "cancelled"
-    STOPPED = "stopped"  # by a signal from outside, nobody knows whose
+    STOPPED = "stopped"  # by a signal from outside, or all at once with their step
     JOB_SCRIPT = "job script"  # no rank began, or all ended well
 
 
@@ -79,6 +81,7 @@ class Evidence:
         srun: whether the tasks in that log are ranks.
         full: the disk of the run's folder has no room left.
         was_full: a rank's record found no room there, or in its user's quota.
+        alone: a supervisor has said that its slurmstepd was killed.
         again: an attempt before this one had ranks.
         by_mpi: of `ranks`, those without an end that MPI ended as it says in their logs, with the
             exit status and the error that these tell, the first to look at first.
@@ -91,6 +94,7 @@ class Evidence:
     srun: bool = True
     full: bool = False
     was_full: bool = False
+    alone: bool = False
     again: bool = False
     by_mpi: tuple[RankRecord, ...] = ()
 
@@ -109,6 +113,15 @@ class Evidence:
     def stopped(self) -> tuple[RankRecord, ...]:
         """Ranks ended from outside."""
         return tuple(row for row in self.ranks if row.consequence)
+
+    @property
+    def step_ended(self) -> bool:
+        """Whether the step may have been ended as a whole, as by scancel: nobody died first."""
+        tasks, told = self.facts.tasks, any(row.ended is not None for row in self.ranks)
+        if self.facts.why == "":
+            return not tasks or tasks[0].aborted or not told
+        # Slurm does not always write so. Of several nodes, one alone runs out of memory.
+        return bool(tasks) and not told and len({row.host for row in self.ranks}) > 1
 
     @property
     def silent(self) -> RankRecord | None:
@@ -298,10 +311,15 @@ def _lost_ranks(known: Evidence) -> _Found:
             parts.append(f"srun saw {first} end first: {told.words}")
     if never:
         parts.append(f"{named('rank', never)} never started")
-    return Kind.LOST, "; ".join(parts)
+    kind = Kind.STOPPED if known.step_ended else Kind.KILLED
+    # Of ranks that could not write their end nobody knows whether they were killed.
+    sure = known.lost and not (known.full or known.was_full)
+    return kind if sure else Kind.UNKNOWN, "; ".join(parts)
 
 
 def _signalled(known: Evidence) -> _Found:
+    if known.alone and known.stopped:
+        return Kind.KILLED, "a slurmstepd was killed, and hpckit ended the ranks"
     return (Kind.STOPPED, "ranks were ended from outside, by a signal") if known.stopped else None
 
 

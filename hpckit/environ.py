@@ -48,6 +48,7 @@ _DROPPED = frozenset(
         "HPCKIT_END_FD",
         "HPCKIT_END_INODE",
         "HPCKIT_SOURCES_ONLY",
+        "HPCKIT_WATCHED",
         "HPCKIT_THREADS",
     }
 )

@@ -31,6 +31,8 @@ _LOG_BYTES = 1 << 20
 _LAST_BYTES = 1 << 16
 _TAIL_LINES = 20
 _SCRIPT, _SUPERVISOR = "job.sh", b"hpckit.submission.in_job"
+# Whose text names the ranks that recorded no end, or for which there is no need to.
+_NAMES_LOST = (Kind.LOST, Kind.KILLED, Kind.UNKNOWN, Kind.STOPPED, Kind.CANCELLED)
 _TOLD = "its script ended after the signal that the time limit or a preemption was near"
 
 
@@ -56,7 +58,7 @@ def why_from_inside(run: Run, ranks: Sequence[RankRecord]) -> Cause | None:
     if cause is None or cause.kind in (Kind.TIME_LIMIT, Kind.PREEMPTED):
         return None
     # Ended by a signal, and Slurm did not say that somebody had sent it.
-    silent = cause.kind is Kind.STOPPED and facts.why is None
+    silent = cause.kind is Kind.STOPPED and facts.why is None and not cause.lost
     lost = cause.kind is Kind.LOST and (facts.lost_nodes or facts.why == "NODE FAILURE")
     return None if silent or lost else cause
 
@@ -96,7 +98,7 @@ def _rows(cause: Cause) -> Iterator[tuple[str, str]]:
         error = f": {error_line(rank.error)}" if rank.error else ""
         code = "" if rank.exit_code is None else f", exit status {rank.exit_code}"
         yield f"rank {rank.rank}", f"{rank.host}{code}{error}"
-    if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
+    if cause.lost and cause.kind not in _NAMES_LOST:
         yield "lost", f"{places(cause.lost)} recorded no end"
     if cause.stopped:
         yield "stopped", f"{named('rank', [row.rank for row in cause.stopped])}, after that"
@@ -150,6 +152,7 @@ def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         srun=ranks_are_tasks(run),
         full=no_room(run.dir) is not None,
         was_full=_was_full(run, ranks),
+        alone=_is_alone(run, ranks),
         again=not ranks and bool(read_all_attempts(run.dir, [])),
         by_mpi=_by_mpi(run, ranks) if state is JobState.FAILED else (),
     )
@@ -172,6 +175,14 @@ def _was_full(run: Run, ranks: Sequence[RankRecord]) -> bool:
     from hpckit.stop_marks import was_full  # noqa: PLC0415  # few end so
 
     return was_full(run.dir, ranks[0].restart)
+
+
+def _is_alone(run: Run, ranks: Sequence[RankRecord]) -> bool:
+    if not any(row.consequence for row in ranks):
+        return False
+    from hpckit.stop_marks import ALONE, marks, marks_of  # noqa: PLC0415  # few end so
+
+    return ALONE in marks(marks_of(run.dir, 0), ranks[0].restart)
 
 
 def as_told(run: Run, ranks: Sequence[RankRecord], cause: Cause) -> Cause:
@@ -235,7 +246,7 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
     if cause.stopped:
         numbers = [row.rank for row in cause.stopped]
         yield f"{'stopped after that' if cause.rank else 'stopped'}: {named('rank', numbers)}"
-    if cause.lost and (cause.rank or cause.kind not in (Kind.LOST, Kind.CANCELLED)):
+    if cause.lost and (cause.rank or cause.kind not in _NAMES_LOST):
         yield f"{places(cause.lost)} recorded no end"
     if cause.rank is None:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]

@@ -6,6 +6,8 @@ handler yet, but a line stays.
 
 `signals/full-<attempt>`: the disk had no room for a rank's record.
 
+`signals/asked-<attempt>`: a supervisor asks Slurm what becomes of the job, instead of rank 0's.
+
 `signals/failed-<attempt>`: a rank has failed. A rank that is told to end looks there, and not into
 the records of all others, which would be a million reads for a thousand ranks.
 """
@@ -29,6 +31,8 @@ PREEMPTED, REQUEUED, OVER = "preempted", "requeued", "over"
 LIMIT = "limit"
 # Written by a supervisor before the script begins: Slurm's SIGTERM goes to the script, too.
 ALL_SIGNALLED = "all-signalled"
+# Written by a supervisor whose slurmstepd was killed, in rank 0's file: srun never learns its end.
+ALONE = "alone"
 # Written by `hpckit.parallel` in the script: it got the warning, and will say if it stops; it has.
 HEARD, STOPPED = "heard", "stopped"
 
@@ -58,8 +62,8 @@ def _append(path: Path, text: str) -> None:
     _write(path, text, os.O_APPEND)
 
 
-def _write(path: Path, text: str, how: int) -> None:
-    """Write to a file; give up on errors, as of a full disk, or of O_EXCL in `how`."""
+def _write(path: Path, text: str, how: int) -> bool:
+    """Write to a file; say whether that was done, as not on a full disk, or by O_EXCL in `how`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | how
     with contextlib.suppress(OSError):
         try:
@@ -72,6 +76,8 @@ def _write(path: Path, text: str, how: int) -> None:
             os.write(number, text.encode())
         finally:
             os.close(number)
+        return True
+    return False
 
 
 def marks(path: Path, attempt: int) -> set[str]:
@@ -128,6 +134,11 @@ def failed_with(run_dir: Path, attempt: int) -> int | None:
             code = text.strip()
             return int(code) or 1 if code.isdigit() else 1
     return None
+
+
+def claim_to_ask(run_dir: Path, attempt: int) -> bool:
+    """Say whether this process may ask Slurm in the place of rank 0's supervisor; one alone may."""
+    return _write(run_dir / FOLDER / f"asked-{attempt}", "", os.O_EXCL)
 
 
 def mark_full(run_dir: Path, attempt: int) -> None:

@@ -20,16 +20,19 @@ from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcom
 from hpckit.files import reason
 from hpckit.job import Job
 from hpckit.recorded_spec import spec_from_record
-from hpckit.retry_rules import KINDS, parse_rules
+from hpckit.retry_rules import FAIL, KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
 from hpckit.sbatch_words import is_hold
 from hpckit.slurm.jobs import squeue
+from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
 from hpckit.units import whole_number
+
+_ENDS = JobState.COMPLETING
 
 
 def retry(
@@ -55,7 +58,12 @@ def retry(
         same_code=kept,
     )  # fmt: skip
     same = ask({"after": ()})
-    had = _had(same.submission.job, environ, _given_min(run))
+    slurms = _slurms_word(run)
+    if kind == FAIL and slurms and (is_finished(slurms.state) or slurms.state is _ENDS):
+        why = "Slurm was ending the job already, as it does for scancel, a preemption, a lost node"
+        return RetryNote(text=f"{failed}, and is not tried again: {why}")
+    given_min = slurms.time_limit_min if slurms else None
+    had = _had(same.submission.job, environ, given_min)
     found = changes(parse_rules(spec.retry), kind, had)
     if isinstance(found, str):
         return RetryNote(text=f"{failed}, and is not tried again: {found}")
@@ -134,14 +142,13 @@ def _had(job: Job, environ: Mapping[str, str], given_min: int | None) -> Had:
     )
 
 
-def _given_min(run: Run) -> int | None:
-    """Return a job's time limit as Slurm has it now, in minutes; None: Slurm does not say."""
+def _slurms_word(run: Run) -> JobRecord | None:
+    """Return what Slurm has of a job now, its time limit and its state; None: it does not say."""
     try:
-        job = squeue([run.job_id]).get(run.job_id)
+        return squeue([run.job_id]).get(run.job_id)
     except CommandError as error:
         _say(f"job {run.job_id}: its time limit is taken to be the one asked for: {error}")
         return None
-    return job.time_limit_min if job else None
 
 
 def _say(text: str) -> None:

@@ -39,7 +39,7 @@ class RunList(list[Run]):
         """Return what became of each."""
         from hpckit.api.run_status import status_of  # noqa: PLC0415  # as above
 
-        return status_of(self)
+        return status_of(self, in_full=True)
 
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until all are over, as `Run.wait`."""

@@ -59,12 +59,15 @@ def _following(run: Run) -> list[Run]:
     return list(islice((row for row in rows if row._ended is None), MOST))
 
 
-def status_of(runs: Sequence[Run]) -> list[RunStatus]:
-    """Return what became of runs; Slurm is asked once for all, and not for those that are over."""
+def status_of(runs: Sequence[Run], *, in_full: bool = False) -> list[RunStatus]:
+    """Return what became of runs; Slurm is asked once for all, and not for those that are over.
+
+    `in_full`: once more for what its queue leaves out of those that failed.
+    """
     asked = [run for run in runs if run._ended is None]
     for run in asked:
         run._answer = None
-    found = statuses([run._folder for run in asked]) if asked else []
+    found = statuses([run._folder for run in asked], in_full=in_full) if asked else []
     for run, status in zip(asked, found, strict=True):
         run._ended = status if status.finished else None
     _learn(asked, found)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import CommandError
 from hpckit.payload.task import Task
+from hpckit.rank_variables import restart_count
 from hpckit.run_files import JOB_LOG, open_to_write
+from hpckit.stop_marks import ALONE, add_mark, marks_of
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 LOCAL_GRACE_S = 5.0
 # The exit status by which submitit asks for another start of a local job (submitit/local/local.py).
 REQUEUE_STATUS = 144
+# The number of the job in which `hpckit.submission.watched` stands in the script's place: what a
+# script submits may inherit it.
+WATCHED = "HPCKIT_WATCHED"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 # Read while this module is imported: the parent may be killed at any moment.
@@ -170,15 +175,23 @@ def end_job(task: Task) -> None:
     them for ever. Or it is told to give up, and reports the highest exit status it knows, which is
     0 if the other ranks end well: Slurm would call the job COMPLETED (seen with 22.05.8). Ending
     the batch script makes it FAILED. The ranks here have recorded their ends before.
+
+    `hpckit.submission.watched` outlives SIGTERM, which Slurm would also note down as scancel's. It
+    finds a mark, and ends srun when the other ranks have ended.
     """
     if task.one_machine:
         return
     # Imported only here: a rank that ends as it should asks Slurm nothing.
     from hpckit.slurm.client import own_job_id  # noqa: PLC0415
-    from hpckit.slurm.control import end_batch_script  # noqa: PLC0415
+    from hpckit.slurm.control import end_batch_script, end_step  # noqa: PLC0415
 
     job_id = own_job_id()
     if job_id is None:
+        return
+    add_mark(marks_of(task.folder, 0), restart_count(), ALONE)
+    if os.environ.get(WATCHED) == os.environ["SLURM_JOB_ID"]:
+        with contextlib.suppress(CommandError):  # at least, that one slurmstepd does not answer
+            end_step(job_id, os.environ.get("SLURM_STEP_ID", "0"))
         return
     try:
         end_batch_script(job_id)

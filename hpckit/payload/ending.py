@@ -22,12 +22,15 @@ from hpckit.stop_marks import (
     PREEMPTED,
     REQUEUED,
     add_mark,
+    claim_to_ask,
     failed_with,
     look_every,
     marks,
     marks_of,
 )
 
+# How long rank 0's supervisor may be silent, which may have been killed; then another one asks.
+_SILENT_S = 2.0
 # How long the answer may take; after that the script gets the signal, as if the job ended.
 _ANSWER_S = 10.0
 # Pauses between two looks for the answer, and before a silent controller is asked again.
@@ -126,10 +129,17 @@ class Ending:
             return
         self._looked = now
         said = self.said()
+        if not self._asks and not said & {*_TAKEN, OVER} and now - self.came > _SILENT_S:
+            self._stand_in()
         if OVER in said or (not said & _TAKEN and now - self.came > _ANSWER_S):
             self._pass_on(signal.SIGTERM)
         elif said & _TAKEN:
             self._let_save(REQUEUED in said)
+
+    def _stand_in(self) -> None:
+        """Ask in the place of rank 0's supervisor, unless another process does so."""
+        if claim_to_ask(self.task.folder, self._attempt):
+            self._asks, self._ask_at = True, time.monotonic()
 
     def _let_save(self, requeued: bool) -> None:
         """Warn the script; end it if it does not listen, or if Slurm is about to kill it."""

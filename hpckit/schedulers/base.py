@@ -221,6 +221,10 @@ class Scheduler:
         """Return what is known of jobs. It never raises: `trouble` has what went wrong."""
         raise NotImplementedError
 
+    def in_full(self, said: Answers) -> Answers:
+        """Add to what `query` returned what it left out of jobs that failed; it never raises."""
+        return said
+
     def cancel(self, runs: Sequence["Run"]) -> None:
         """End jobs, or take them out of the queue.
 

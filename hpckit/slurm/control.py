@@ -101,6 +101,15 @@ def end_batch_script(job_id: str) -> None:
     ask(["scancel", "--batch", "--signal=TERM", checked_id(job_id)])
 
 
+def end_step(job_id: str, step: str) -> None:
+    """End a job's step with SIGTERM; its job goes on.
+
+    Raises:
+        CommandError: The controller does not answer or refuses, or there is no scancel.
+    """
+    ask(["scancel", "--signal=TERM", f"{checked_id(job_id)}.{step}"])
+
+
 def forbid_requeue(job_id: str) -> None:
     """Let a job that runs end for good when it is preempted, or loses a node: scontrol(1).
 

@@ -3,8 +3,8 @@
 squeue is fresh, and answers without accounting; it forgets a job some minutes after its end
 (slurm.conf(5), MinJobAge). sacct remembers, every attempt, but may lag or be switched off. Each
 reads any number of jobs in one process, because controllers are shared and easily overloaded.
-`scontrol show job` says most, exit code and restarts among it, of one job, while the controller
-remembers it: the last resort where there is no accounting.
+squeue's long format also has exit status and restarts of jobs that ended, while the controller
+remembers them: where accounting is silent, or has not heard of the end yet.
 """
 
 import dataclasses
@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from hpckit.slurm.client import UNKNOWN_JOB, ask, checked_id, id_lists, is_answer, refusal
-from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.rows import (
     COLUMN,
     SACCT_FORMAT,
@@ -24,17 +23,12 @@ from hpckit.slurm.rows import (
 from hpckit.slurm.states import (
     JobRecord,
     JobState,
-    SlurmSource,
-    each_task,
-    is_finished,
-    parse_exit,
-    parse_state,
-    text_or_none,
 )
-from hpckit.units import parse_duration_s, parse_limit_min, parse_moment
 
 _REQUEUE_S = 2
-_PAIR = r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)"
+# Squeue's fields, each wider than any number.
+_ENDS = "JobArrayID:.48,exit_code:.24,RestartCnt:.24"
+_NUMBER = re.compile(r"\d{1,20}", re.ASCII)
 
 
 def squeue(job_ids: Sequence[str]) -> dict[str, JobRecord]:
@@ -173,86 +167,28 @@ def is_asked(record: JobRecord, wanted: frozenset[str]) -> bool:
     return not wanted.isdisjoint({record.job_id, record.raw_id, _whole(record.job_id)})
 
 
-def scontrol_job(job_id: str, name: str) -> dict[str, JobRecord]:
-    """Ask the controller for one job in full; an array's id brings its tasks, an unknown nothing.
+def ends(job_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Ask the controller how jobs ended that it remembers, in one question; ids as users type them.
 
-    `name` is the job's as squeue says it: a name may hold lines that look like Slurm's own, and
-    only who knows it can tell where it ends. A job of another name is left out.
+    Returns:
+        `status:signal`, as `parse_exit` reads it, and how often each was started again.
 
     Raises:
-        RequestError: `job_id` is not a job id.
-        CommandError: The controller does not answer, or there is no scontrol.
+        RequestError: Something in `job_ids` is not a job id.
+        CommandError: The controller does not answer, or there is no squeue.
     """
-    result = ask(["scontrol", "show", "job", checked_id(job_id)], check=False)
-    if result.returncode != 0 and UNKNOWN_JOB not in result.stderr:
-        raise refusal(result)
-    found: dict[str, JobRecord] = {}
-    for record in parse_scontrol_jobs(result.stdout, name):
-        # A comment may hold lines like Slurm's too, but it comes after what is the job's own.
-        found.setdefault(record.job_id, record)
-    return found
+    found: dict[str, tuple[str, int]] = {}
+    for ids in id_lists(job_ids):
+        argv = ["squeue", "--noheader", "--states=all", f"--jobs={ids}", "-O", _ENDS]
+        found |= parse_ends(ask(argv).stdout)
+    return {job_id: end for job_id, end in found.items() if job_id in job_ids}
 
 
-def parse_scontrol_jobs(text: str, name: str) -> list[JobRecord]:
-    """Read the jobs of a name in the output of `scontrol show job`."""
-    block = re.compile(
-        r"(?:\A|\n\n)JobId=(?P<ids>[^\n]*?)JobName="
-        + re.escape(name)
-        + r"\n(?: +HetJobIdSet=\S*\n)? +UserId="
-    )
-    heads = list(block.finditer(text))
-    borders = [head.start() for head in heads] + [len(text)]
-    return [
-        task
-        for head, end in zip(heads, borders[1:], strict=True)
-        for task in each_task(_record(name, head["ids"], _fields(text[head.end() : end])))
-    ]
-
-
-def _fields(text: str) -> dict[str, str]:
-    """Return a block's fields; of several of a name the first, which no comment wrote."""
-    fields: dict[str, str] = {}
-    for key, value in re.findall(_PAIR, "UserId=" + text):
-        fields.setdefault(key, value)
-    return fields
-
-
-def _record(name: str, ids: str, fields: dict[str, str]) -> JobRecord:
-    raw_id, job_id = _ids(ids)
-    state = parse_state(fields.get("JobState", ""))
-    finished = is_finished(state)
-    exit_code, signal = parse_exit(fields.get("ExitCode", ""), state)
-    restarts = fields.get("Restarts", "")
-    return JobRecord(
-        job_id=job_id,
-        raw_id=raw_id,
-        state=state,
-        source=SlurmSource.SCONTROL,
-        name=name,
-        user=text_or_none(fields.get("UserId", "").partition("(")[0]),
-        account=text_or_none(fields.get("Account", "")),
-        partition=text_or_none(fields.get("Partition", "")),
-        qos=text_or_none(fields.get("QOS", "")),
-        reason=text_or_none(fields.get("Reason", "")),
-        nodes=nodes_or_none(fields.get("NodeList", "")),
-        elapsed_s=parse_duration_s(fields.get("RunTime", "")),
-        time_limit_min=parse_limit_min(fields.get("TimeLimit", "")),
-        submit_time=parse_moment(fields.get("SubmitTime", "")),
-        start_time=parse_moment(fields.get("StartTime", "")),
-        end_time=parse_moment(fields.get("EndTime", "")) if finished else None,
-        exit_code=exit_code,
-        signal=signal,
-        restarts=int(restarts) if restarts.isdecimal() else None,
-    )
-
-
-def _ids(text: str) -> tuple[str, str]:
-    """Return (the number inside, the id as users type it) from the start of a job's first line."""
-    raw_id, _, rest = text.partition(" ")
-    fields = dict(re.findall(_PAIR, rest))
-    if "ArrayTaskId" in fields:
-        tasks = fields["ArrayTaskId"]
-        return raw_id, f"{fields['ArrayJobId']}_" + (tasks if tasks.isdecimal() else f"[{tasks}]")
-    if "HetJobOffset" in fields:
-        return raw_id, f"{fields['HetJobId']}+{fields['HetJobOffset']}"
-    return raw_id, raw_id
+def parse_ends(text: str) -> dict[str, tuple[str, int]]:
+    """Read what squeue said of jobs' ends: the status is wait(2)'s."""
+    rows = (line.split() for line in text.splitlines())
+    return {
+        row[0]: (f"{int(row[1]) >> 8}:{int(row[1]) & 0x7F}", int(row[2]))
+        for row in rows
+        if len(row) == 3 and all(map(_NUMBER.fullmatch, row[1:]))
+    }

@@ -188,7 +188,6 @@ class SlurmSource(StrEnum):
 
     SQUEUE = "squeue"
     SACCT = "sacct"
-    SCONTROL = "scontrol"
 
 
 @frozen(kw_only=True)

@@ -2,14 +2,15 @@
 
 from hpckit import shell
 from hpckit.environ import own_python
-from hpckit.failures import ended_as, log_bytes
+from hpckit.failures import attempt_log, ended_as, log_bytes
+from hpckit.joblog import was_cancelled
 from hpckit.payload.children import prepare_shielded_child
 from hpckit.retry_rules import FAIL, OOM, TIMEOUT
 from hpckit.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
 from hpckit.submission.called_off import before_it, is_called_off
-from hpckit.submission.retry import kind_of
+from hpckit.submission.retry import kind_of, why_not
 from hpckit.submission.watched import Watched, ranks_of
 
 
@@ -38,17 +39,26 @@ class Retried(Watched):
         # Slurm's words on a job that it ends for its memory are those of a cancelled one.
         oom_until = log_bytes(self.run_dir)
         run = self.recorded() if status and not self._done else None
-        ranks = ranks_of(run, self.attempt) if run else []
-        if run and (kind := kind_of(*ended_as(run, ranks))):
-            began = min((row.log_start for row in ranks), default=0)
+        if run is None:
+            return
+        ranks = ranks_of(run, self.attempt)
+        state, cause = ended_as(run, ranks)
+        began = min((row.log_start for row in ranks), default=0)
+        if kind := kind_of(state, cause):
             self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))
+        no = why_not(_rules(run), state, cause)
+        if no and not was_cancelled(attempt_log(self.run_dir, began)):
+            self.say(f"is not tried again: {no}")
 
     def _retry(self, run: Run, kind: str, seen: int | None) -> None:
         self._done = True
-        rules = run.record["request"].get("retry") or ()
-        if kind in {text.partition(":")[0] for text in rules}:
+        if kind in {text.partition(":")[0] for text in _rules(run)}:
             # In a process of its own, which works out the request as the command line does.
             # It goes on when Slurm sends SIGTERM, and looks then what that means.
             words = (str(self.run_dir), kind, *([] if seen is None else [str(seen)]))
             argv = (*own_python(), "-m", "hpckit.api.retry", *words)
             shell.spawn(argv, prepare=prepare_shielded_child).wait()
+
+
+def _rules(run: Run) -> list[str]:
+    return [str(text) for text in run.record["request"].get("retry") or ()]

@@ -19,7 +19,7 @@ from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.run_files import write_json
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, following
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.handover import HANDOVER
 from hpckit.submission.task_numbers import lost_by_retry
 from hpckit.text import in_line
@@ -28,6 +28,14 @@ from hpckit.values import Count, Word, rebuild
 
 _NOTE, _MOST_BYTES = "retry.json", 1 << 16
 _OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
+# What no rule is for; a job that was cancelled needs no word.
+_NO_RULE = {
+    Kind.LOST: "a lost node (--max-requeues N is for these)",
+    Kind.UNKNOWN: "ranks that recorded no start or no end",
+    Kind.PREEMPTED: "a preemption (--max-requeues N is for these)",
+    Kind.STOPPED: "ranks that a signal from outside has ended, or scancel of a step",
+    Kind.JOB_SCRIPT: "a job script that failed",
+}
 _LABELS = {"mem_gb": "memory per node", "time_min": "time"}
 
 
@@ -75,7 +83,18 @@ def kind_of(state: JobState, cause: Cause | None) -> str | None:
         return OOM
     if kind is Kind.TIME_LIMIT or state is JobState.TIMEOUT:
         return TIMEOUT
-    return FAIL if kind is Kind.RANK and state is JobState.FAILED else None
+    return FAIL if kind in (Kind.RANK, Kind.KILLED) and state is JobState.FAILED else None
+
+
+def why_not(rules: Sequence[str], state: JobState, cause: Cause | None) -> str | None:
+    """Say why no rule was for a job's end; None: one was, or it needs no word."""
+    kind = kind_of(state, cause)
+    if kind is None:
+        what = _NO_RULE.get(cause.kind) if cause else None
+        return what and f"--retry has no rule for {what}"
+    if kind in {text.partition(":")[0] for text in rules}:
+        return None
+    return f"it {KINDS[kind]}, and --retry {','.join(rules)} has no rule of the kind {kind}"
 
 
 def changes(rules: Sequence[Rule], kind: str, had: Had) -> tuple[Change, ...] | str:
@@ -208,9 +227,13 @@ def retry_lines(run: Run, state: JobState, cause: Cause | None, limit_min: int |
     said = [in_line(f"job {before['job_id']} {before['text']}")] if before else []
     if line := _noted(run):
         return [*said, in_line(line)]
-    rules = {str(text).partition(":")[0] for text in run.record["request"].get("retry") or ()}
-    kind = kind_of(state, cause) if rules else None
-    if kind not in rules:
+    rules = [str(text) for text in run.record["request"].get("retry") or ()]
+    if not rules or not is_finished(state) or state is JobState.COMPLETED:
+        return said
+    if no := why_not(rules, state, cause):
+        return [*said, in_line(f"not tried again: {no}")]
+    kind = kind_of(state, cause)
+    if kind is None:
         return said
     how = f"hpckit resubmit {run.job_id} {_by_hand(run, str(kind), limit_min)}".rstrip()
     return [*said, f"it {KINDS[str(kind)]}, and could not submit itself again. To do so: {how}"]

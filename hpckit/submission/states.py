@@ -30,9 +30,14 @@ def by_scheduler(runs: Sequence[Run]) -> dict[Scheduler, list[Run]]:
     return found
 
 
-def statuses(runs: Sequence[Run]) -> list[RunStatus]:
-    """Return the status of every run; each scheduler is asked once, for all that it has."""
+def statuses(runs: Sequence[Run], *, in_full: bool = False) -> list[RunStatus]:
+    """Return the status of every run; each scheduler is asked once, for all that it has.
+
+    `in_full`, as for one run alone: once more for what its queue leaves out of those that failed.
+    """
     said = {row: row.query(its) for row, its in by_scheduler(runs).items()}
+    if in_full or len(runs) == 1:
+        said = {row: row.in_full(answers) for row, answers in said.items()}
     return [_status(run, said[run.scheduler]) for run in runs]
 
 

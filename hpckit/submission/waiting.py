@@ -127,7 +127,8 @@ def _asked_again(runs: Sequence[Run], over: dict[Path, RunStatus]) -> list[RunSt
 
     Accounting would be asked for them in each round once Slurm's queue has forgotten them.
     """
-    fresh = {row.run.dir: row for row in statuses([run for run in runs if run.dir not in over])}
+    found = statuses([run for run in runs if run.dir not in over], in_full=True)
+    fresh = {row.run.dir: row for row in found}
     over.update({folder: row for folder, row in fresh.items() if row.finished})
     return [over.get(run.dir) or fresh[run.dir] for run in runs]
 

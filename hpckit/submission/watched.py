@@ -17,15 +17,18 @@ from hpckit.errors import HpckitError
 from hpckit.failures import never_begun
 from hpckit.payload.children import (
     PASSED,
+    WATCHED,
     prepare_child,
     prepare_script,
     shell_status,
     until_ended,
 )
-from hpckit.payload.notice import handles
+from hpckit.payload.notice import handles, kill_wait_s
 from hpckit.rank_variables import restart_count
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.runs import Run, read_run
+from hpckit.stop_marks import ALONE, marks, marks_of
+from hpckit.submission.verdict import all_ended
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 # A job may end while hpckit is still submitting the next ones: how long it waits for their ids.
 _RECORD_S, PAUSE_S = 30.0, 0.5
 _POLL_S = 0.2
+# The pause between two looks for ranks whose slurmstepd was killed, which end the job.
+_LOOK_S = 5.0
 
 
 class Watched:
@@ -47,6 +52,8 @@ class Watched:
         # Whether argv is hpckit's supervisor; it is srun otherwise, whose tasks Slurm signals.
         self._supervises = argv[0] == sys.executable
         self._held: list[int] = []
+        self._look_at = 0.0
+        self._end_by: float | None = None
 
     def run(self) -> int:
         """Run the job's command, and see to what follows; return the exit status."""
@@ -54,19 +61,40 @@ class Watched:
             signal.signal(signum, self._pass_on)
         if (status := self.ends_at_once()) is not None:
             return status
-        environ = {**os.environ, **self.variables()}
+        environ = {**os.environ, WATCHED: self.job_id, **self.variables()}
         prepare = prepare_child if self._supervises else prepare_script
         self._child = shell.spawn(self.argv, env=environ, prepare=prepare)
         for _ in until_ended(self._child, _POLL_S):
             self._hand_on(self._child)
             if self._told:
                 self.ending()
+            if not self._supervises and time.monotonic() >= self._look_at:
+                self._end_hanging(self._child)
         status = shell_status(self._child.returncode)
         if not status and (why := self._never_begun() or self.contradicted()):
             self.say(f"has FAILED, though srun ended with 0: {why}")
             status = 1
         self.ended(status)
         return status
+
+    def _end_hanging(self, child: "Popen[bytes]") -> None:
+        """End srun if a slurmstepd was killed: it waits for ever for what that would tell it.
+
+        That one's ranks have ended. The others get SIGTERM, and may take Slurm's KillWait.
+        """
+        self._look_at = time.monotonic() + _LOOK_S
+        if self._end_by is None:
+            if ALONE not in marks(marks_of(self.run_dir, 0), self.attempt):
+                return
+            self._end_by = time.monotonic() + kill_wait_s() + _LOOK_S
+        self._look_at = time.monotonic() + PAUSE_S
+        if child.poll() is None and (time.monotonic() > self._end_by or self._all_ended()):
+            self.say("has lost a slurmstepd, and srun would wait for it for ever: srun is ended")
+            child.kill()
+
+    def _all_ended(self) -> bool:
+        run = self.recorded()
+        return run is not None and all_ended(ranks_of(run, self.attempt), run.ranks)
 
     def _never_begun(self) -> str | None:
         if any(row.restart == self.attempt for row in read_all_attempts(self.run_dir)):
@@ -130,5 +158,6 @@ class Watched:
 
 
 def ranks_of(run: Run, attempt: int) -> list[RankRecord]:
-    """Return the records of one attempt's ranks."""
-    return [row for row in read_all_attempts(run.dir) if row.restart == attempt]
+    """Return the records of one attempt's ranks, in their order."""
+    rows = (row for row in read_all_attempts(run.dir) if row.restart == attempt)
+    return sorted(rows, key=lambda row: row.rank)

@@ -81,12 +81,11 @@ def test_a_finished_job_is_known_to_all(submit: Submit) -> None:
     kept = wait(jobs.sacct, job_id, lambda record: finished(record) and record.name is not None)
     assert (kept.state, kept.exit_code, kept.restarts) == (JobState.COMPLETED, 0, 0)
     assert (kept.name, kept.partition) == (FORGED, "gpu")
-    shown = jobs.scontrol_job(job_id, FORGED)[job_id]
-    assert (shown.name, shown.user, shown.exit_code) == (FORGED, "root", 0)
+    assert jobs.ends([job_id]) == {job_id: ("0:0", 0)}
 
 
 def test_a_name_forges_no_row(submit: Submit) -> None:
-    """Neither squeue, sacct nor scontrol escapes what a name holds."""
+    """Neither squeue nor sacct escapes what a name holds."""
     job_id = submit("exit 3", f"--job-name={FORGED}", f"--comment={FORGED}")
     other = "99999999"
     wait(jobs.squeue, job_id, finished)  # accounting may know of the end before the controller
@@ -96,7 +95,7 @@ def test_a_name_forges_no_row(submit: Submit) -> None:
     fresh, kept = jobs.squeue([job_id])[job_id], jobs.sacct([job_id])[job_id]
     for record in (fresh, kept, usage.job_usage([job_id])[job_id][-1].record):
         assert (record.name, record.state, record.user) == (FORGED, JobState.FAILED, "root")
-    assert jobs.scontrol_job(job_id, FORGED).keys() == {job_id}
+    assert jobs.ends([job_id]) == {job_id: ("3:0", 0)}
 
 
 def test_a_failed_job_has_its_exit_code(submit: Submit) -> None:
@@ -104,8 +103,9 @@ def test_a_failed_job_has_its_exit_code(submit: Submit) -> None:
     wait(jobs.squeue, job_id, finished)  # its epilog first: until then the job is COMPLETING
     kept = wait(jobs.sacct, job_id, finished)
     assert (kept.state, kept.exit_code, kept.signal) == (JobState.FAILED, 3, None)
-    shown = jobs.scontrol_job(job_id, "wrap")[job_id]
-    assert (shown.exit_code, shown.restarts) == (3, 0)
+    killed = submit("kill -KILL $$")
+    wait(jobs.squeue, killed, finished)
+    assert jobs.ends([job_id, killed]) == {job_id: ("3:0", 0), killed: ("0:9", 0)}
 
 
 def test_a_job_killed_by_a_signal_has_the_shells_exit_code(submit: Submit) -> None:
@@ -175,7 +175,6 @@ def test_a_held_job_says_why_it_waits_and_one_with_a_begin_says_when(submit: Sub
 def test_a_job_slurm_never_had_is_left_out(submit: Submit) -> None:
     assert jobs.squeue(["99999999"]) == jobs.sacct(["99999999"]) == {}
     assert jobs.squeue(["99999998", "99999999"]) == {}
-    assert jobs.scontrol_job("99999999", "x") == {}
 
 
 def test_a_script_is_tried_without_being_submitted(submit: Submit, tmp_path: Path) -> None:
@@ -244,6 +243,6 @@ def test_without_accounting_only_the_controller_answers(submit: Submit, slurm: S
         with pytest.raises(CommandError):
             jobs.sacct([job_id])
         assert jobs.squeue([job_id])[job_id].state is JobState.FAILED
-        assert jobs.scontrol_job(job_id, "wrap")[job_id].exit_code == 4
+        assert jobs.ends([job_id]) == {job_id: ("4:0", 0)}
     finally:
         slurm.start_dbd()

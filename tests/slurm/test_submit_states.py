@@ -6,13 +6,34 @@ from pathlib import Path
 import pytest
 
 from hpckit.slurm.cluster import slurm_version
-from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
+from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, add_site, eventually, lacking
 
 pytestmark = pytest.mark.slurm
 SEEN, FAIL = str(SCRIPTS / "seen.py"), str(SCRIPTS / "fail.py")
 PAIR = ("--nodes", "2", "--tasks-per-node", "1")
 NO_ACCOUNTING = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+ENDS_EARLY = """\
+setup:
+  - 'exit 5'
+"""
+
+
+def test_of_several_jobs_each_has_slurms_exit_status(desk: Desk, tmp_path: Path) -> None:
+    """Where no rank has one, and accounting says nothing."""
+    no_sacct = lacking(desk, tmp_path / "bin", sacct=NO_ACCOUNTING)
+    add_site(desk, ENDS_EARLY)
+    small = ("serial", SEEN, "--gpus", "0", "--site", "box")
+    names = [desk.submit(*small)["job_id"] for _ in range(2)]
+    names += [job["job_id"] for job in desk.submit(*small, "--array", "lr=1,2")["jobs"]]
+    for name in names:
+        assert desk.until(name, "FAILED", env=no_sacct)["exit_code"] == 5
+    found = desk.call("status", *names, "--json", env=no_sacct).json["jobs"]
+    assert [(row["source"], row["exit_code"]) for row in found] == [("squeue", 5)] * 4
+    waited = desk.call("wait", *names, expect=1, env=no_sacct).out
+    assert waited.count("FAILED") == waited.count("exit status 5") == 4
 
 
 def held(desk: Desk) -> Record:

@@ -274,7 +274,7 @@ def test_what_a_script_writes_like_srun_is_no_error(words: str, nodes: tuple[str
 @pytest.mark.parametrize("peer", [PEER, ABORTED])
 def test_lost_ranks_come_before_those_that_miss_them(peer: dict) -> None:
     found = cause(JobState.FAILED, peer, GONE, TERM)
-    assert (found.kind, found.rank) == (Kind.LOST, None)
+    assert (found.kind, found.rank) == (Kind.KILLED, None)
     assert found.text == "rank 1 (n0) recorded no end: killed from outside"
     assert (numbers(found.also), numbers(found.stopped)) == ([0], [2])
 
@@ -284,7 +284,7 @@ def test_srun_tells_which_came_first() -> None:
     killed = "srun: error: c2: task 1: Killed\n"
     exited = "srun: error: c1: task 0: Exited with exit code 1\n"
     lost = cause(JobState.FAILED, RAISED, GONE, log=killed + exited)
-    assert (lost.kind, lost.rank) == (Kind.LOST, None)
+    assert (lost.kind, lost.rank) == (Kind.KILLED, None)
     assert "srun saw task 1 of c2 end first: Killed" in lost.text
     raised = cause(JobState.FAILED, RAISED, GONE, log=exited + killed)
     assert (raised.kind, numbers((raised.rank,)), numbers(raised.lost)) == (Kind.RANK, [0], [1])
@@ -313,9 +313,60 @@ def test_of_a_step_that_was_ended_as_a_whole_the_order_of_ends_says_nothing() ->
     assert found.text.endswith("ranks 2 (n1), 3 (n1) recorded no end: killed from outside")
 
 
+# What two kills left in the log of a real 22.05.8: of rank 0's supervisor, and of the whole step.
+ONE_KILLED = """\
+srun: error: c1: task 0: Killed
+srun: launch/slurm: _step_signal: Terminating StepId=9001.0
+slurmstepd-c1: error: *** STEP 9001.0 ON c1 CANCELLED AT 2026-11-29T05:16:29 ***
+srun: error: c2: task 1: Exited with exit code 1
+srun: Force Terminated StepId=9001.0
+"""
+STEP_KILLED = """\
+srun: error: c2: task 1: Killed
+srun: launch/slurm: _step_signal: Terminating StepId=9080.0
+slurmstepd-c1: error: *** STEP 9080.0 ON c1 CANCELLED AT 2026-11-29T05:28:06 ***
+srun: error: c1: task 0: Killed
+srun: Force Terminated StepId=9080.0
+"""
+STEP_CANCELLED = """\
+srun: Job step aborted: Waiting up to 12 seconds for job step to finish.
+slurmstepd-c1: error: *** STEP 9079.0 ON c1 CANCELLED AT 2026-11-29T05:28:06 ***
+srun: error: c1: task 0: Killed
+srun: error: c2: task 1: Killed
+"""
+ELSEWHERE = {**GONE, "host": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("log", "rows", "kind"),
+    [
+        (ONE_KILLED, (GONE, TERM), Kind.KILLED),
+        ("srun: error: c1: task 0: Killed\n", (GONE,), Kind.KILLED),
+        ("", (GONE, GONE), Kind.KILLED),  # srun was killed
+        (STEP_KILLED, (GONE, ELSEWHERE), Kind.STOPPED),
+        (STEP_KILLED.replace("slurmstepd", ""), (GONE, ELSEWHERE), Kind.STOPPED),
+        (STEP_CANCELLED, (GONE, ELSEWHERE), Kind.STOPPED),
+        (STEP_CANCELLED, (TERM, GONE), Kind.STOPPED),
+    ],
+    ids=["one", "alone", "no srun", "step", "step, in silence", "scancel", "scancel, one"],
+)
+def test_one_that_was_killed_is_told_from_a_step_that_was_ended(
+    log: str, rows: tuple[dict, ...], kind: Kind
+) -> None:
+    assert cause(JobState.FAILED, *rows, log=log).kind is kind
+
+
+def test_a_rank_whose_end_found_no_room_was_perhaps_not_killed() -> None:
+    rows = (rank(0), rank(1, **TERM))
+    facts, state = job_facts(ONE_KILLED), JobState.FAILED
+    found = find_cause(Evidence(ranks=rows, planned=2, state=state, facts=facts, was_full=True))
+    assert found is not None
+    assert found.kind is Kind.UNKNOWN
+
+
 def test_ranks_that_never_began_are_named() -> None:
     found = cause(JobState.FAILED, GOOD, planned=3)
-    assert (found.kind, found.text) == (Kind.LOST, "ranks 1, 2 never started")
+    assert (found.kind, found.text) == (Kind.UNKNOWN, "ranks 1, 2 never started")
     many = cause(JobState.FAILED, *[GONE] * 40)
     assert many.text.endswith("15 (n7) and 24 more recorded no end: killed from outside")
 

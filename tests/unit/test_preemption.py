@@ -121,6 +121,28 @@ def test_the_other_ranks_wait_for_what_rank_0_finds_out(
     assert rank.heard == ["warning", "SIGTERM", "SIGTERM"]
 
 
+def test_one_other_asks_in_the_place_of_rank_0(
+    tmp_path: Path, quick: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose supervisor was killed."""
+    asked: list[str] = []
+
+    def fate(_self: object) -> str:
+        asked.append("squeue")
+        return OVER
+
+    monkeypatch.setattr("hpckit.schedulers.slurm.Slurm.fate", fate)
+    others = [one(tmp_path) for _ in range(3)]
+    for _, end in others:
+        end.handle(signal.SIGTERM)
+    for seconds, heard in ((1, []), (ending._SILENT_S, []), (1, ["SIGTERM"])):
+        quick(seconds)
+        for _, end in others:
+            end.look()
+        assert [rank.heard for rank, _ in others] == [heard] * 3
+    assert asked == ["squeue"]
+
+
 def test_without_a_word_of_rank_0_the_script_ends(
     tmp_path: Path, quick: Callable[[float], None]
 ) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from hpckit import shell
+from hpckit.api import retry as api_retry
 from hpckit.api.evidence import limits
-from hpckit.api.retry import _given_min, _had, _holds
+from hpckit.api.retry import _had, _holds, _slurms_word
 from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
-from hpckit.errors import RequestError
+from hpckit.errors import RequestError, StoppedError
 from hpckit.ranks import write_rank
 from hpckit.recorded_spec import spec_from_record, without
 from hpckit.retry_rules import Rule, parse_rules, read_rules
@@ -135,6 +136,10 @@ def test_a_limit_that_is_reached_ends_the_retries() -> None:
         (JobState.FAILED, Kind.OUT_OF_MEMORY, "oom"),
         (JobState.TIMEOUT, Kind.TIME_LIMIT, "timeout"),
         (JobState.FAILED, Kind.RANK, "fail"),
+        (JobState.FAILED, Kind.KILLED, "fail"),
+        (JobState.FAILED, Kind.LOST, None),
+        (JobState.FAILED, Kind.UNKNOWN, None),
+        (JobState.CANCELLED, Kind.KILLED, None),
         (JobState.FAILED, Kind.STOPPED, None),
         (JobState.CANCELLED, Kind.CANCELLED, None),
         (JobState.CANCELLED, Kind.RANK, None),
@@ -179,12 +184,14 @@ def test_what_slurm_gave_counts_and_not_what_was_asked_for(
 
     run = make_run(tmp_path)
     answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", limit="3:00:00"))
-    had = _had(Asked, {"SLURM_MEM_PER_NODE": "3000"}, _given_min(run))  # type: ignore[arg-type]
+    word = _slurms_word(run)
+    assert word
+    had = _had(Asked, {"SLURM_MEM_PER_NODE": "3000"}, word.time_limit_min)  # type: ignore[arg-type]
     assert (had.mem_gb, had.time_min) == (3, 180)
     had = _had(Asked, {}, None)  # type: ignore[arg-type]
     assert (had.mem_gb, had.time_min) == (1, 60)
     answers(fake_slurm, squeue_rc="1", squeue_err="down")
-    assert _given_min(run) is None
+    assert _slurms_word(run) is None
     assert "its time limit is taken to be the one asked for: " in capsys.readouterr().err
 
 
@@ -256,6 +263,78 @@ def test_a_job_that_failed_is_submitted_again_by_its_kind(
     write_rank(run.dir, rank(0, **{"ended": 20.0, **end}))
     assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
     assert asked == kinds
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "said"),
+    [
+        ("", {"exit_code": 1, "error": "ValueError: x"},
+         "it failed, and --retry oom:mem*2,timeout:time*2 has no rule of the kind fail"),
+        ("", {"ended": None},
+         "it failed, and --retry oom:mem*2,timeout:time*2 has no rule of the kind fail"),
+        ("srun: error: Node failure on c2\n", {"ended": None},
+         "--retry has no rule for a lost node"),
+        ("", {"exit_code": 143, "consequence": True},
+         "--retry has no rule for ranks that a signal from outside has ended"),
+        ("", {"exit_code": 0}, "--retry has no rule for a job script that failed"),
+        (CANCELLED.replace("STEP 11.0", "JOB 11"), {"exit_code": 143, "consequence": True}, None),
+        (TIME_LIMIT, {"exit_code": 143, "consequence": True}, None),
+    ],
+    ids=["rank", "killed", "node", "stopped", "script", "cancelled", "tried again"],
+)  # fmt: skip
+def test_a_job_that_is_not_tried_again_says_why(
+    job: tuple[Run, list[str]],
+    fake_slurm: Path,
+    capfd: pytest.CaptureFixture[str],
+    log: str,
+    end: dict[str, Any],
+    said: str | None,
+) -> None:
+    """In its log, and `status` says the same."""
+    run, _ = job
+    (run.dir / "job.out").write_text(log)
+    write_rank(run.dir, rank(0, **{"ended": 20.0, **end}))
+    assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
+    heard = capfd.readouterr().err
+    assert (f"is not tried again: {said}" in heard) if said else ("not tried" not in heard)
+    answers(fake_slurm, squeue_out=squeue_row(run.job_id, "FAILED"))
+    (status,) = statuses([run])
+    told = [note for note in status.notes if note.startswith("not tried again: ")]
+    if said:
+        assert told[0].startswith(f"not tried again: {said}")
+
+
+def test_a_killed_supervisor_is_a_failure(job: tuple[Run, list[str]], tmp_path: Path) -> None:
+    run, asked = job
+    text = (run.dir / "run.json").read_text()
+    (run.dir / "run.json").write_text(text.replace("oom:mem*2", "fail"))
+    write_rank(run.dir, rank(0))
+    (run.dir / "job.out").write_text("srun: error: c1: task 0: Killed\n")
+    assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
+    assert asked == ["fail"]
+
+
+@pytest.mark.parametrize(("state", "tried"), [("RUNNING", True), ("COMPLETING", False)])
+def test_a_job_that_slurm_is_ending_is_not_tried_again(
+    fake_slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, tried: bool
+) -> None:
+    """So a cancelled one is not, also where the log does not tell."""
+    run = make_run(tmp_path, request={"target": "x", "retry": ("fail",), "retries": 1})
+    answers(fake_slurm, squeue_out=squeue_row(run.job_id, state))
+    asked = SimpleNamespace(submission=SimpleNamespace(job=None))
+    monkeypatch.setattr(api_retry, "asked_again", lambda *_args, **_more: asked)
+
+    def had(*_args: object) -> Had:
+        raise StoppedError("it goes on")
+
+    monkeypatch.setattr(api_retry, "_had", had)
+    if tried:
+        with pytest.raises(StoppedError):
+            api_retry.retry(run, "fail", {})
+    else:
+        note = api_retry.retry(run, "fail", {})
+        assert note.text.startswith("it failed, and is not tried again: Slurm was ending the job")
+        assert note.run_id is None
 
 
 def test_a_job_that_ends_well_is_not(job: tuple[Run, list[str]]) -> None:

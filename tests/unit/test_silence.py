@@ -102,7 +102,8 @@ def test_waiting_for_many_is_one_squeue_a_round_and_none_for_those_that_are_over
     monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=turn, monotonic=time.monotonic))
     turn()
     found = wait(runs, look=lambda _rows: seen.append(asked(fake_slurm)))
-    assert seen == [Counter({"squeue": 1})] * 4
+    # Once more for the exit statuses of those that have failed since the round before.
+    assert seen == [Counter({"squeue": 2}), *[Counter({"squeue": 1})] * 3]
     assert [row.state for row in found] == ["FAILED"] * 5 + ["COMPLETED"] * len(rest)
     assert [row.run.dir for row in found] == [run.dir for run in runs]
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from hpckit.errors import CommandError, RequestError, SubmissionError
+from hpckit.schedulers.base import Answers
+from hpckit.schedulers.slurm.asking import in_full
 from hpckit.schedulers.slurm.preflight import preflight
 from hpckit.schedulers.slurm.sbatch import job_of
 from hpckit.slurm import cluster, control, jobs
 from hpckit.slurm.client import id_lists
-from hpckit.slurm.jobs import scontrol_job
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import job_usage
@@ -51,6 +52,26 @@ def test_many_jobs_are_one_squeue_that_is_asked_for_epoch_seconds(fake: Fake) ->
     (call,) = log.read_text().rstrip().split("\n")
     assert call.startswith("%s --noheader --states=all --format=")
     assert call.endswith("--jobs=1,3_9,999")
+
+
+@pytest.mark.parametrize("asked", [["2"], ["1", "2", "8", "9"]], ids=["one", "many"])
+def test_how_jobs_ended_badly_is_one_more_question_for_all(fake: Fake, asked: list[str]) -> None:
+    """Accounting may not have heard of it yet."""
+    ends = "".join(f"{job} {status} 1\\n" for job, status in ((2, 768), (8, 9), (1, 256)))
+    body = f'case "$*" in *exit_code*) printf "{ends}"; exit 0;; esac\n'
+    log = fake("squeue", body + recorded("squeue-22.05.8.txt"))
+    records = in_full(Answers(records=jobs.squeue(asked))).records
+    assert (log.read_text().count("--noheader"), records["2"].exit_code) == (2, 3)
+    assert records["2"].restarts == 1
+    if "8" in asked:
+        assert (records["8"].exit_code, records["1"].exit_code) == (137, None)  # it runs
+        assert records["9"].exit_code is None  # forgotten meanwhile
+
+
+def test_of_jobs_that_run_nothing_more_is_asked(fake: Fake) -> None:
+    log = fake("squeue", recorded("squeue-22.05.8.txt"))
+    in_full(Answers(records=jobs.squeue(["1"])))
+    assert log.read_text().count("--noheader") == 1
 
 
 def test_an_array_brings_its_tasks_and_an_id_inside_finds_its_task(fake: Fake) -> None:
@@ -101,11 +122,9 @@ def test_one_unknown_job_does_not_lose_the_others(fake: Fake) -> None:
 def test_a_controller_that_is_down_is_an_error_with_advice(fake: Fake) -> None:
     say = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
     fake("squeue", say)
-    fake("scontrol", say)
-    with pytest.raises(CommandError, match="down or restarting: try again"):
-        jobs.squeue(["1"])
-    with pytest.raises(CommandError, match="Unable to contact slurm controller"):
-        scontrol_job("1", "x")
+    for ask in (jobs.squeue, jobs.ends):
+        with pytest.raises(CommandError, match="down or restarting: try again"):
+            ask(["1"])
 
 
 SILENT = [

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpckit.slurm.jobs import by_job, parse_scontrol_jobs
+from hpckit.slurm.jobs import by_job, parse_ends
 from hpckit.slurm.rows import COLUMN, ROW, parse_sacct, parse_squeue
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource, expand_array, parse_exit
 from tests.unit.recorded import slurm_said
@@ -17,9 +17,10 @@ def sacct(name: str = "sacct-22.05.8.txt") -> dict[str, tuple[JobRecord, ...]]:
     return by_job(parse_sacct(text.replace("|", COLUMN) if "documented" in name else text))
 
 
-def scontrol(name: str, job: str) -> dict[str, JobRecord]:
-    return {record.job_id: record for record in parse_scontrol_jobs(slurm_said(name), job)}
-
+# squeue -O JobID,exit_code,RestartCnt of Slurm 22.05.8: the status is wait(2)'s.
+ENDS = "".join(
+    "".join(word.rjust(24) for word in row) + "\n" for row in (("2", "768", "0"), ("8", "9", "1"))
+)
 
 # What accounting has of a new job until slurmctld's first message of it (Slurm 22.05, within 5 s).
 BEGUN = "5|5|root|lab||Unknown|{state}|None|{node}|0||{submit}|{start}|{end}|3:0|{name}"
@@ -76,18 +77,19 @@ def test_sacct_gives_the_same_job_the_same_way() -> None:
 def test_a_name_of_two_lines_is_one_name_for_each_reader() -> None:
     assert squeue()["2"].name == "new\nline"
     assert sacct()["2"][0].name == "new\nline"
-    assert scontrol("scontrol-job-failed-22.05.8.txt", "new\nline")["2"].name == "new\nline"
 
 
 def test_a_failed_job_has_its_exit_code_where_slurm_says_it() -> None:
     assert squeue()["2"].exit_code is None
     assert squeue()["2"].reason == "NonZeroExitCode"
     assert sacct()["2"][0].exit_code == 3
-    assert scontrol("scontrol-job-failed-22.05.8.txt", "new\nline")["2"].exit_code == 3
+    (status, restarts) = parse_ends(ENDS)["2"]
+    assert (parse_exit(status, JobState.FAILED), restarts) == ((3, None), 0)
 
 
 def test_a_job_ended_by_a_signal_has_the_shells_exit_code() -> None:
     assert (sacct()["8"][0].exit_code, sacct()["8"][0].signal) == (137, 9)
+    assert parse_exit(parse_ends(ENDS)["8"][0], JobState.FAILED) == (137, 9)
 
 
 def test_a_completed_job_has_zero_and_a_cancelled_one_has_none() -> None:
@@ -104,16 +106,8 @@ def test_waiting_tasks_of_an_array_are_a_record_each() -> None:
         assert (records["3_9"].raw_id, records["3_1"].raw_id) == (None, "16")
 
 
-def test_scontrol_gives_tasks_of_an_array_too() -> None:
-    records = scontrol("scontrol-job-array-22.05.8.txt", "arr")
-    assert list(records) == [f"3_{task}" for task in (2, 3, 4, 5, 6, 7, 8, 9, 1, 0)]
-    assert (records["3_0"].raw_id, records["3_0"].nodes) == ("15", ("c1",))
-    assert (records["3_7"].array_job_id, records["3_7"].start_time) == ("3", None)
-
-
 def test_a_heterogeneous_job_is_read_by_its_components() -> None:
     assert squeue()["12+1"].raw_id == sacct()["12+1"][0].raw_id == "13"
-    assert list(scontrol("scontrol-job-het-22.05.8.txt", "wrap")) == ["12+0", "12+1"]
 
 
 @pytest.mark.parametrize(
@@ -204,20 +198,9 @@ def test_a_lost_node_is_no_exit_status(text: str) -> None:
 
 
 def test_no_answer_is_no_job() -> None:
-    assert parse_squeue("") == parse_sacct("") == parse_scontrol_jobs("", "x") == []
+    assert parse_squeue("") == parse_sacct("") == []
+    assert parse_ends("") == {}
     assert parse_squeue("CLUSTER: box\nslurm_load_jobs error") == []
-    assert parse_scontrol_jobs("No jobs in the system\n", "x") == []
-
-
-def test_names_and_comments_that_read_like_scontrols_own_lines_change_nothing() -> None:
-    text = slurm_said("scontrol-job-failed-22.05.8.txt")
-    forged = "JobId=1 JobName=x\n   UserId=root(0) JobState=COMPLETED ExitCode=0:0 Restarts=9"
-    for name in ("x\n   UserId=root(0)", f"x\n\n{forged}", f"\n{forged}\n\nJobId=2 JobName="):
-        said = text.replace("JobName=new\nline", f"JobName={name}").rstrip()
-        for comment in ("", f"\n   Comment=\n   {forged}", f"\n   Comment=\n\n{forged}"):
-            one, *_ = parse_scontrol_jobs(f"{said}{comment}\n\n", name)
-            assert (one.job_id, one.name, one.state) == ("2", name, JobState.FAILED)
-            assert (one.exit_code, one.restarts) == (3, 0)
 
 
 @given(st.text(alphabet=ROW + COLUMN + "1_[]-:\n aR"))
@@ -225,4 +208,4 @@ def test_no_text_from_slurm_is_a_crash(text: str) -> None:
     parse_squeue(ROW + text)
     parse_squeue(ROW + COLUMN.join([text] * 15))
     parse_sacct(COLUMN.join([text] * 16))
-    parse_scontrol_jobs(f"JobId={text} JobName=x\n   UserId={text} JobState={text}", "x")
+    parse_ends(text)

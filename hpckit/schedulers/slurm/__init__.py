@@ -83,6 +83,12 @@ class Slurm(Scheduler):
 
         return ask_of_runs(runs)
 
+    def in_full(self, said: Answers) -> Answers:
+        """Ask squeue for the exit statuses of jobs that failed, and for how often they started."""
+        from hpckit.schedulers.slurm.asking import in_full
+
+        return in_full(said)
+
     def cancel(self, runs: Sequence["Run"]) -> None:
         """Run scancel."""
         from hpckit.slurm import control
@@ -136,10 +142,13 @@ class Slurm(Scheduler):
 
     def fate(self) -> str:
         """Ask squeue."""
+        from hpckit.errors import CommandError
         from hpckit.slurm import preemption
 
-        restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-        return preemption.fate(os.environ["SLURM_JOB_ID"], restarts)
+        job_id = os.environ.get("SLURM_JOB_ID")
+        if job_id is None:  # of a rank that a launcher started without Slurm's variables
+            raise CommandError("This process does not know its job's number.", argv=("squeue",))
+        return preemption.fate(job_id, int(os.environ.get("SLURM_RESTART_COUNT") or 0))
 
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say that scancel did nothing."""

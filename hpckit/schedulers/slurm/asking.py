@@ -8,9 +8,16 @@ from hpckit.runs import Run
 from hpckit.schedulers.base import Answers
 from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
-from hpckit.slurm.jobs import scontrol_job
 from hpckit.slurm.reasons import NEVER, WAITS, code_of, in_vain
-from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_good, is_waiting
+from hpckit.slurm.states import (
+    JobRecord,
+    JobState,
+    SlurmSource,
+    is_finished,
+    is_good,
+    is_waiting,
+    parse_exit,
+)
 
 # Between hpckit's clock at submission and Slurm's.
 _SAME_SUBMISSION_S = 3600
@@ -18,7 +25,8 @@ _SAME_SUBMISSION_S = 3600
 
 def ask_of_runs(runs: Sequence[Run]) -> Answers:
     """Ask for runs' jobs, and see that the answers are of these."""
-    said = ask_in_full([job for run in runs for job in run.jobs])
+    with patience():
+        said = _ask_slurm([job for run in runs for job in run.jobs])
     records, lost = {}, {}
     for owner, job in ((run, job) for run in runs for job in run.jobs):
         if (record := said.records.get(job)) is None:
@@ -66,14 +74,28 @@ def _with_reason(record: JobRecord) -> JobRecord:
     return record if waits else replace(record, reason=None)
 
 
-def ask_in_full(job_ids: list[str]) -> Answers:
-    """Ask squeue for all jobs, then sacct for the rest; for a single one also its exit code."""
-    with patience():
-        said = _ask_slurm(job_ids)
-        if len(job_ids) == 1:  # more would cost a process each
-            full = {job_id: _in_full(record) for job_id, record in said.records.items()}
-            said = replace(said, records=full)
-    return said
+def in_full(said: Answers) -> Answers:
+    """Add what squeue leaves out of jobs that did not end well, in one question for all."""
+    bad = [job_id for job_id, record in said.records.items() if _ended_badly(record)]
+    if not bad:
+        return said
+    try:
+        with patience():
+            ends = jobs.ends(bad)
+    except CommandError:
+        return said  # their states are known all the same
+    full = {job_id: _ended(said.records[job_id], *end) for job_id, end in ends.items()}
+    return replace(said, records={**said.records, **full})
+
+
+def _ended_badly(record: JobRecord) -> bool:
+    listed = record.source == SlurmSource.SQUEUE
+    return listed and is_finished(record.state) and not is_good(record.state)
+
+
+def _ended(record: JobRecord, status: str, restarts: int) -> JobRecord:
+    exit_code, _ = parse_exit(status, record.state)
+    return replace(record, exit_code=exit_code, restarts=restarts)
 
 
 def records_of(job_id: str) -> list[JobRecord] | None:
@@ -147,14 +169,3 @@ def _array(job_id: str) -> str:
 def _arrays(job_ids: list[str]) -> list[str]:
     """Ask for arrays as a whole: it costs Slurm no more, and tells which tasks are gone."""
     return list(dict.fromkeys(map(_array, job_ids)))
-
-
-def _in_full(record: JobRecord) -> JobRecord:
-    """Add what squeue leaves out of a job that did not end well: its exit code, its restarts."""
-    if record.source != "squeue" or not is_finished(record.state) or is_good(record.state):
-        return record
-    try:
-        full = scontrol_job(record.job_id, record.name or "").get(record.job_id)
-    except CommandError:
-        return record
-    return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
