@@ -141,7 +141,9 @@ def _with_mpi(
     except CommandError as error:
         if not preview:
             raise
-        return site, (f"MPI: Slurm does not say what srun takes, so the script has no --mpi. {error}",)
+        return site, (
+            f"MPI: Slurm does not say what srun takes, so the script has no --mpi. {error}",
+        )
 
 
 def _asked_mpi(site: Site) -> tuple[Site, tuple[str, ...]]:

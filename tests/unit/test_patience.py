@@ -151,6 +151,7 @@ def test_the_questions_of_a_submission_share_their_time(
     assert "Slurm does not answer which one is your default" in answer.err
     assert clock.limits == [("sacctmgr", 6.0)]
 
+
 @pytest.mark.parametrize("sbatch", ["hangs", "answers"])
 @pytest.mark.parametrize(
     ("words", "asks"),
@@ -162,8 +163,8 @@ def test_the_questions_of_a_submission_share_their_time(
     ids=["serial", "mpi", "exclude-bad"],
 )
 def test_a_dry_run_needs_no_slurm_also_where_its_programs_hang(
-    fake_slurm: Path, clock: Clock, cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...],
-    asks: str, sbatch: str,
+    fake_slurm: Path, clock: Clock, cli: Cli, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], asks: str, sbatch: str,
 ) -> None:  # fmt: skip
     hpckit.add_bad_node("c7", "slow", cluster="box")
 
@@ -180,7 +181,6 @@ def test_a_dry_run_needs_no_slurm_also_where_its_programs_hang(
     assert hpckit.script(*words[:2], gpus=0).startswith("#!/bin/bash\n")
     submits = (asks, sbatch) == ("", "answers")
     assert cli("submit", *words, "--gpus=0").status == (0 if submits else 3)
-
 
 
 def test_a_short_patience_ends_with_the_last_answer(
