@@ -73,7 +73,7 @@ def prepare(
         tell(row.left_out())
     workload = _workload(spec, collections)
     scheduler = choose_scheduler(spec.executor, preview=preview)
-    site, of_mpi = _with_mpi(spec, site, workload, scheduler)
+    site, of_mpi = _with_mpi(spec, site, workload, scheduler, preview=preview)
     site, of_modules = _with_modules(spec, site, workload, collections)
     machine, kept = scheduler.machine(), kept_files(code)
     job = resolve(
@@ -128,14 +128,30 @@ def _asked_for(spec: JobSpec) -> frozenset[str]:
 
 
 def _with_mpi(
-    spec: JobSpec, site: Site, workload: Workload | None, scheduler: Scheduler
+    spec: JobSpec, site: Site, workload: Workload | None, scheduler: Scheduler, *, preview: bool
 ) -> tuple[Site, tuple[str, ...]]:
     """Find out how srun starts MPI ranks, if the site does not say it."""
     strategy = find_strategy(workload.strategy if workload else spec.target)
     launcher = named_launcher(spec.launcher or (workload.launcher if workload else None))
     tells = strategy.mpi and launcher.takes_mpi_kind and not scheduler.one_machine
-    if not tells or site.mpi is not None or not sbatch_answers():
+    if not tells or site.mpi is not None:
         return site, ()
+    try:
+        return _asked_mpi(site) if sbatch_answers() else (site, ())
+    except CommandError as error:
+        if not preview:
+            raise
+        return site, (
+            f"MPI: Slurm does not say what srun takes, so the script has no --mpi. {error}",
+        )
+
+
+def _asked_mpi(site: Site) -> tuple[Site, tuple[str, ...]]:
+    """Ask Slurm how srun starts MPI ranks.
+
+    Raises:
+        RequestError: in no way that hpckit knows. CommandError: Slurm does not answer.
+    """
     # Few submissions need it.
     from hpckit.detect.answers import choose_mpi, own_default  # noqa: PLC0415
     from hpckit.slurm.cluster import config, mpi_types  # noqa: PLC0415
@@ -257,10 +273,20 @@ def choose_scheduler(word: str, *, preview: bool) -> Scheduler:
     return chosen
 
 
-def chosen_otherwise(submission: Submission) -> bool:
-    """Say whether submitting would choose another scheduler than this preview shows."""
-    named = submission.spec.executor in SCHEDULERS
-    return not named and automatic() is not submission.job.scheduler
+def chosen_otherwise(submission: Submission) -> str | None:
+    """Say that submitting would choose another scheduler than this preview shows, or fail."""
+    if submission.spec.executor in SCHEDULERS:
+        return None
+    try:
+        chosen = automatic()
+    except CommandError as error:  # a preview needs no Slurm
+        return f"this is the script for Slurm, which could not be submitted now: {error}"
+    if chosen is submission.job.scheduler:
+        return None
+    return (
+        "this is the script for Slurm. No Slurm answers here, so without --dry-run it "
+        "would run on this machine: --executor local prints that script"
+    )
 
 
 def beside_own_job(submission: Submission) -> str | None:

@@ -49,8 +49,10 @@ def stats(
     if missing:
         raise missing[-1]
     if len(found) > 1:
+        one, ours = found[0].job.job_id, all(row.job.run_id for row in found)
+        also = f", or all of them with hpckit.runs({word!r}).stats()" if ours else ""
         raise RequestError(
-            f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job.job_id}"
+            f"{word} is an array of {len(found)} tasks. Give one of them: {one}{also}"
         )
     return found[0]
 

@@ -12,7 +12,7 @@ from hpckit.cli.arguments import JsonOption, RunsOption, TasksOption, say_damage
 from hpckit.cli.output import note, print_json, show_table
 from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain
 from hpckit.errors import RequestError
-from hpckit.text import counted, settings_text, simulated, state_colour
+from hpckit.text import counted, in_line, settings_text, simulated, state_colour
 from hpckit.units import format_seconds
 
 # So many runs where nothing else says which.
@@ -105,17 +105,17 @@ def jobs(
     if lines:
         cells = [[_COLUMNS[head](line) for head in heads] for line in lines]
         show_table([head.upper() for head in heads], cells, _paint)
-    _say_more(shown, most)
+    _say_more(shown, most, "" if runs is None else f" in {in_line(str(root))}")
 
 
-def _say_more(shown: Listed, most: int | None) -> None:
+def _say_more(shown: Listed, most: int | None, where: str) -> None:
     """Say on stderr what the table cannot: what is uncertain, damaged, or left out."""
     found = shown.found
     say_uncertain(found)
     say_damaged([str(row.error) for row in shown.runs.damaged])
     say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
     if not shown.runs:
-        note("No runs yet. Start one: hpckit submit ddp")
+        note(f"No runs yet{where}. Start one: hpckit submit ddp")
     elif not found:
         note(f"None of your {counted(len(shown.runs), 'run')} is so.")
     elif shown.more:

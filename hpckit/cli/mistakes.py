@@ -176,16 +176,21 @@ def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> s
     known = [name for row in context.command.params for name in row.opts] if context else []
     import difflib  # noqa: PLC0415  # --help starts without it
 
+    by_itself = f"--no-{option.removeprefix('--')}"
     close = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
     other = _ELSEWHERE.get(option.partition("=")[0]) if command == "submit" else None
     meant = other or (close[0] if close else None)
     what = f"{_path(error, command)} has no option {option}."
     hint = f" Did you mean {meant}?" if meant else ""
-    if not other and "--sbatch" in known:
+    if by_itself in known:
+        hint = f" It does that without one; {by_itself} switches it off."
+    elif not other and "--sbatch" in known:
         from hpckit.api.options import of_sbatch  # noqa: PLC0415  # as above
 
         instead = of_sbatch(option.partition("=")[0], _value(option, typed) or None)
-        hint = f" {instead}" if instead else hint
+        # Of this command, not of submit: a shell has neither --nodes nor --wait.
+        if instead and set(re.findall(r"(?<!\S)--[a-z][a-z-]*", instead)) <= set(known):
+            hint = f" {instead}"
     if command == "submit":
         return f"{what}{hint} {_where_own_words_go(option, typed)}"
     if command == "sample":
@@ -244,4 +249,9 @@ def _too_many(error: Exception, message: str, command: str, typed: tuple[str, ..
         )
     if command == "sample":
         return f"Write the command after `--`: hpckit sample -- {extra}"
+    if command == "resubmit" and "--" in typed:
+        return (
+            f"resubmit takes no arguments for the program, and there is: {extra}. A run keeps its "
+            "own. Give others to hpckit submit; in Python: run.resubmit(args=[...])"
+        )
     return f"{_path(error, command)} takes no such word: {extra}. {_see(error, command)}"

@@ -155,11 +155,8 @@ def show_script(
     submission: Submission, *, json: bool, more: Mapping[str, Any] | None = None
 ) -> None:
     """Print the script of a dry run, and say whose it is; `more` is for its document."""
-    if chosen_otherwise(submission):
-        note(
-            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
-            "would run on this machine: --executor local prints that script"
-        )
+    if otherwise := chosen_otherwise(submission):
+        note(f"note: {in_line(otherwise)}")
     if json:
         script = submission.rendered.text
         print_json({"run_id": submission.place.run_id, "script": script, **(more or {})})

@@ -75,8 +75,9 @@ class Totals:
         failed_jobs: those whose last attempt failed.
         gpu_hours: held.
         gpu_hours_measured: those of which the utilization is known.
-        gpu_hours_used: hours x utilization, of the measured ones.
-        gpu_hours_unused: the rest of the measured ones.
+        gpu_hours_used: hours x utilization, of the measured ones; null where some were held and
+            none is measured.
+        gpu_hours_unused: the rest of the measured ones; null likewise.
         gpu_hours_failed: held by attempts that ended as FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL,
             BOOT_FAIL or DEADLINE.
         gpu_hours_asked: what attempts that ended in this time would have held up to their time
@@ -95,8 +96,8 @@ class Totals:
     failed_jobs: int = 0
     gpu_hours: float = 0.0
     gpu_hours_measured: float = 0.0
-    gpu_hours_used: float = 0.0
-    gpu_hours_unused: float = 0.0
+    gpu_hours_used: float | None = 0.0
+    gpu_hours_unused: float | None = 0.0
     gpu_hours_failed: float = 0.0
     gpu_hours_asked: float = 0.0
     gpu_hours_ended: float = 0.0
@@ -149,13 +150,14 @@ class _Sum:
     def totals(self) -> Totals:
         add = self.hours
         measured, used = add["measured"], add["used"]
+        known = bool(measured) or not add["held"]  # none held: none without work
         return Totals(
             jobs=len(self.last),
             failed_jobs=sum(state in FAILED for _, state in self.last.values()),
             gpu_hours=add["held"],
             gpu_hours_measured=measured,
-            gpu_hours_used=used,
-            gpu_hours_unused=measured - used,
+            gpu_hours_used=used if known else None,
+            gpu_hours_unused=measured - used if known else None,
             gpu_hours_failed=add["failed"],
             gpu_hours_asked=add["asked"],
             gpu_hours_ended=add["ended"],

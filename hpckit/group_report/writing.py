@@ -34,7 +34,7 @@ def _lines(report: "Report") -> Iterator[str]:
     whole = report.total
     held = format_hours(whole.gpu_hours)
     yield f"{counted(whole.jobs, 'job')}, {whole.failed_jobs} failed; {held} GPU-hours held"
-    if whole.gpu_hours_measured:
+    if whole.gpu_hours_measured and whole.gpu_hours_unused is not None:
         share = _percent(whole.gpu_hours_measured, whole.gpu_hours)
         yield (
             f"utilization {whole.utilization_percent:.0f} % (known of {share} of the GPU-hours): "
@@ -85,7 +85,7 @@ def _row(name: str, one: Totals) -> tuple[str, ...]:
         format_hours(one.gpu_hours),
         _percent(one.gpu_hours_measured, one.gpu_hours),
         used,
-        format_hours(one.gpu_hours_unused) if one.gpu_hours_measured else "-",
+        "-" if one.gpu_hours_unused is None else format_hours(one.gpu_hours_unused),
         format_hours(one.gpu_hours_failed),
         "-" if asked is None else f"{asked:.1f} x",
         "-" if one.wait_median_s is None else format_seconds(one.wait_median_s),

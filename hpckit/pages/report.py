@@ -83,7 +83,8 @@ def _days(document: Document) -> str:
 
 def _head(document: Document) -> Element:
     whole = document["total"]
-    bad = whole["gpu_hours_failed"] + whole["gpu_hours_unused"] > whole["gpu_hours"] / 2
+    lost = whole["gpu_hours_failed"] + (whole["gpu_hours_unused"] or 0.0)  # known to be
+    bad = lost > whole["gpu_hours"] / 2
     return e(
         "header",
         e("h1", "GPU use of ", e("span", document["who"], class_="name")),
@@ -125,12 +126,8 @@ def _tiles(document: Document) -> Iterator[Element]:
 
 def _figure(document: Document, path: str) -> Element:
     value: Any = document
-    around: Any = document
     for part in path.split("."):
-        around = value
         value = value[int(part)] if isinstance(value, Sequence) else value[part]
-    if path.endswith("gpu_hours_unused") and not _is_measured(around):
-        return e("span", "unknown", class_="dim")
     if path == "money":
         return _worded(path, value, f"{value:,.2f} {document['currency']}".strip())
     if path.endswith("_kwh") and value is not None:
@@ -140,11 +137,6 @@ def _figure(document: Document, path: str) -> Element:
     if isinstance(value, int):
         return _worded(path, value, f"{value:,}")
     return figure(path, value)
-
-
-def _is_measured(totals: Document) -> bool:
-    """Say whether it is known of any GPU-hours how well they were used; 0 says so of none."""
-    return bool(totals["gpu_hours_measured"]) or not totals["gpu_hours"]
 
 
 def _worded(path: str, value: float, text: str) -> Element:
@@ -279,13 +271,7 @@ def _charts(document: Document) -> dict[str, Any]:
             "unit": "GPU-hours",
             "names": [row["name"] for row in weeks],
             "rows": [
-                {
-                    "label": label,
-                    "values": [
-                        row[name] if name != "gpu_hours_used" or _is_measured(row) else None
-                        for row in weeks
-                    ],
-                }
+                {"label": label, "values": [row[name] for row in weeks]}
                 for label, name in _WEEKS.items()
             ],
         }

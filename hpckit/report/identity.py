@@ -31,9 +31,9 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         # sacct writes a quotation mark in a name as a backtick.
         name=written.get("name") or next((row.name for row in said if row and row.name), None),
         user=(record and record.user) or written.get("user") or _samples_user(known),
-        account=(record and record.account) or _plan(run, "account"),
-        partition=(record and record.partition) or _plan(run, "partition"),
-        qos=(record and record.qos) or _plan(run, "qos"),
+        account=(record and record.account) or _asked(run, "account"),
+        partition=(record and record.partition) or _asked(run, "partition"),
+        qos=(record and record.qos) or _asked(run, "qos"),
         site=written.get("site", {}).get("name"),
         state=str(state),
         exit_code=_exit_code(known),
@@ -142,6 +142,7 @@ def _on_each(count: int | None, nodes: int | None) -> int | None:
     return count // nodes if count is not None and nodes and count % nodes == 0 else None
 
 
-def _plan(run: Run | None, name: str) -> str | None:
-    value = run.record["plan"].get(name) if run else None
+def _asked(run: Run | None, name: str) -> str | None:
+    """Return what a run asked of its cluster; a run on this machine is in no partition of it."""
+    value = None if run is None or run.scheduler.one_machine else run.record["plan"].get(name)
     return None if value is None else str(value)

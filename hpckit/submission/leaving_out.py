@@ -72,7 +72,7 @@ def _known(
     notes = [memory.trouble] if memory.trouble else []
     found: list[BadNode] = []
     if bad_nodes(events, now, days=days):  # else Slurm need not be asked for its name
-        cluster = cluster_name() if sbatch_answers() else None
+        cluster = _cluster(preview=preview)
         if cluster:
             found = bad_nodes(events, now, days=days, cluster=cluster)
         elif by and not preview:
@@ -83,6 +83,16 @@ def _known(
         elif by:
             notes.append(f"{by}: no Slurm says which cluster this is: its bad nodes are unknown")
     return [*found, *named_by_site(rules, {row.host for row in found})], notes
+
+
+def _cluster(*, preview: bool) -> str | None:
+    """Return the name of the cluster here; None: no Slurm says it, which a preview may find."""
+    try:
+        return cluster_name() if sbatch_answers() else None
+    except CommandError:
+        if preview:
+            return None
+        raise
 
 
 def _asked_by(spec: JobSpec, job: Job, rules: NodeRules) -> str | None:

@@ -475,6 +475,28 @@ def test_the_sites_own_record_says_what_was_used(accounts, cli: Cli) -> None:
     ]
 
 
+def test_hours_that_nobody_measured_are_not_zero(accounts, cli: Cli) -> None:
+    accounts(
+        row("1", NOW - 5 * HOUR, 1, JobName="unknown"),
+        row("2", NOW - 5 * HOUR, 1, JobName="known", AdminComment=js1(50, 50)),
+        row("3", NOW - 5 * HOUR, 1, JobName="cpu", AllocTRES="cpu=8,node=1", ReqTRES="cpu=8"),
+    )
+    said = {
+        row["name"]: row
+        for row in json.loads(cli("report", "--by", "name", "--json").out)["groups"]
+    }
+    figures = ("gpu_hours_measured", "gpu_hours_used", "gpu_hours_unused")
+    assert [said["unknown"][name] for name in figures] == [0, None, None]
+    assert [said["known"][name] for name in figures] == [2, 1, 1]
+    assert [said["cpu"][name] for name in figures] == [0, 0, 0]
+    table = {
+        line["name"]: line
+        for line in csv.DictReader(cli("report", "--by", "name", "--csv").out.splitlines())
+    }
+    assert [table["unknown"][name] for name in figures[1:]] == ["", ""]
+    assert [table["cpu"][name] for name in figures[1:]] == ["0.0", "0.0"]
+
+
 def test_a_record_of_another_attempt_says_nothing_of_this_one(accounts, cli: Cli) -> None:
     """Slurm keeps AdminComment when a job is requeued; the epilog replaces it at the next end."""
     accounts(

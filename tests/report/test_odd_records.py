@@ -19,7 +19,7 @@ from hpckit.slurm import usage
 from hpckit.slurm.states import JobRecord, JobState, unstarted
 from hpckit.slurm.usage_rows import FIXED, FREE, parse_usage
 from hpckit.stats.document import job_document
-from tests.unit.made import make_run
+from tests.unit.made import PLAN, make_run
 
 Row = Mapping[str, str]
 MARK = "\x1f%\x1f"
@@ -345,3 +345,12 @@ def test_a_run_has_the_name_that_was_asked_for_not_sacct_s_spelling(tmp_path: Pa
     assert identify("7", known, ()).name == "a `b`"
     ours = KnownJob(record=record, run=make_run(tmp_path, name='a "b"'))
     assert identify("7", ours, ()).name == 'a "b"'
+
+
+def test_a_run_on_this_machine_is_in_no_partition(tmp_path: Path) -> None:
+    """Its plan may name one: the site's default."""
+    plan = PLAN | {"account": "lab", "partition": "gpu", "qos": "normal"}
+    for executor, said in (("local", (None, None, None)), ("slurm", ("lab", "gpu", "normal"))):
+        run = make_run(tmp_path / executor, executor=executor, plan=plan)
+        job = identify("7", KnownJob(run=run), ())
+        assert (job.account, job.partition, job.qos) == said

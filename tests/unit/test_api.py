@@ -312,6 +312,21 @@ def test_a_run_stands_where_its_id_or_folder_may(here: Path) -> None:
     assert Path(run) / "logs" == run.dir / "logs"
 
 
+def test_an_arrays_id_says_how_all_of_its_tasks_are_had(here: Path) -> None:
+    for at in range(2):
+        place = {"job_id": "local-7", "index": at}
+        make_run(here / "runs", f"f_{at}", job_id=f"local-7_{at}", executor="local", array=place)
+    every = hpckit.runs("local-7")
+    with pytest.raises(
+        hpckit.RequestError, match=re.escape(", or all of them with hpckit.runs('local-7')")
+    ):
+        hpckit.find("local-7")
+    with pytest.raises(hpckit.RequestError) as said:
+        hpckit.stats("local-7")
+    assert str(said.value).endswith("local-7_0, or all of them with hpckit.runs('local-7').stats()")
+    assert [row.job.job_id for row in every.stats()] == ["local-7_0", "local-7_1"]
+
+
 def result_of(here: Path, function: Any) -> "calls.Call[Any]":
     """Write what a function's job would, without a job; return its call."""
     folder = make_run(here / "runs", "f-1", job_id="local-1", executor="local").dir

@@ -246,6 +246,9 @@ def test_a_folder_that_is_named_is_listed_alone(here: Path, fake_slurm: Path, cl
     all_are(fake_slurm, [mine, other], {})
     assert {*first_column(cli("jobs"))} == {"1", "2"}
     assert first_column(cli("jobs", "--runs", "other")) == ["2"]
+    said = cli("jobs", "--runs", "othre")  # misspelt
+    assert (said.status, said.out) == (0, "")
+    assert said.err == f"No runs yet in {here / 'othre'}. Start one: hpckit submit ddp\n"
     assert [run.run_id for run in hpckit.runs(runs="other")] == ["other"]
     assert {run.run_id for run in hpckit.runs()} == {"mine", "other"}
     assert [run.run_id for run in hpckit.runs("1", runs="other")] == ["mine"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import hpckit
 from hpckit import shell
 from hpckit.cli.view import LiveView
 from hpckit.errors import CommandError, OutsideError, RequestError
@@ -149,6 +150,37 @@ def test_the_questions_of_a_submission_share_their_time(
     assert answer.status == 0, answer
     assert "Slurm does not answer which one is your default" in answer.err
     assert clock.limits == [("sacctmgr", 6.0)]
+
+
+@pytest.mark.parametrize("sbatch", ["hangs", "answers"])
+@pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        (("serial", "/bin/true"), ""),
+        (("mpi", "/bin/true"), "Slurm does not say what srun takes"),
+        (("serial", "/bin/true", "--exclude-bad"), "no Slurm says which cluster this is"),
+    ],
+    ids=["serial", "mpi", "exclude-bad"],
+)
+def test_a_dry_run_needs_no_slurm_also_where_its_programs_hang(
+    fake_slurm: Path, clock: Clock, cli: Cli, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], asks: str, sbatch: str,
+) -> None:  # fmt: skip
+    hpckit.add_bad_node("c7", "slow", cluster="box")
+
+    def run(argv: list[str], **options: Any) -> shell.Completed:
+        well = argv[0] == "sbatch" and sbatch == "answers"
+        return (patiently if well else clock.hang)(argv, **options)
+
+    monkeypatch.setattr(client, "shell", SimpleNamespace(**vars(shell) | {"run": run}))
+    answer = cli("submit", *words, "--gpus=0", "--dry-run")
+    assert answer.status == 0, answer
+    assert answer.out.startswith("#!/bin/bash\n")
+    assert asks in answer.err
+    assert ("could not be submitted now: 'sbatch' gave" in answer.err) == (sbatch == "hangs")
+    assert hpckit.script(*words[:2], gpus=0).startswith("#!/bin/bash\n")
+    submits = (asks, sbatch) == ("", "answers")
+    assert cli("submit", *words, "--gpus=0").status == (0 if submits else 3)
 
 
 def test_a_short_patience_ends_with_the_last_answer(

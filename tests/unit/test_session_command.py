@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hpckit.api.jupyter import find_notebook
 from hpckit.api.terminals import attach, find_shell
 from hpckit.errors import JobError, NotFoundError, RequestError
 from hpckit.index import add_to_index
+from hpckit.sbatch_words import _PASSED, OWN
 from hpckit.slurm.states import JobState, is_finished
 from tests.conftest import Answer
 from tests.patience import LONG_S
@@ -48,6 +50,20 @@ def test_what_does_not_fit_is_refused(
     assert answer.status == 2
     assert expected in answer.err
     assert not (here / "runs").exists()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", ["shell", "jupyter", "scale", "submit", "resubmit"])
+def test_no_command_is_told_to_use_an_option_that_it_has_not(cli: Cli, kind: str) -> None:
+    known = set(re.findall(r"--[a-z][a-z-]*", cli(kind, "--help").out))
+    for word in (*OWN, *_PASSED):
+        if f"--{word}" not in known:
+            told = cli(kind, f"--{word}").err
+            said = told.partition(f"has no option --{word}.")[2].partition(" See `")[0]
+            assert said or f"See `hpckit {kind} --help`" in told, told
+            named = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", said)) - {"--set", f"--{word}"}
+            assert named <= known, told
+    assert "Use --" not in cli("shell", "--nodes", "2").err
 
 
 @pytest.mark.usefixtures("here")
