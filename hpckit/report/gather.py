@@ -24,6 +24,7 @@ from hpckit.report.source_notes import (
     state_notes,
     suspended_notes,
 )
+from hpckit.report.step_samples import own_of_step
 from hpckit.report.targets import Target
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState, is_running
@@ -143,6 +144,8 @@ def _matched(
     if known.sampled:
         return _sampled(found, notes)
     files = cut_to_attempts(found.files, found.spans, notes, drawn=drawn)
+    if target.step is not None:
+        files = tuple(map(own_of_step, files))
     return replace(found, files=files, notes=(*notes, *found.notes))
 
 

@@ -34,6 +34,7 @@ FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
 _ROW_ID = re.compile(r"(\d{1,20}(?:[_+](?:\d{1,20}|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)
 # By how much the polls' CPU time may be above the kernel's before that lacks something.
 _POLLS_EXCEED = 1.1
+_MIB = 1 << 20
 _REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTPE]?)([nc]?)", re.ASCII)
 
 
@@ -43,6 +44,7 @@ class StepUsage:
 
     Attributes:
         step: `batch`, `extern`, `interactive`, or its number; `0+1` is a component of one.
+        memory_limit_bytes: what it was given, on all its nodes together.
         cpu_s: CPU seconds of all its tasks.
         cpu_polled: `cpu_s` is of Slurm's polls, as its sum at the end of tasks lacks some.
         memory_bytes: its highest use: the sum over tasks of each one's peak.
@@ -63,6 +65,7 @@ class StepUsage:
     hosts: tuple[str, ...] | None = None
     cpus: int | None = None
     gpus: int | None = None
+    memory_limit_bytes: int | None = None
     cpu_s: float | None = None
     cpu_polled: bool = False
     memory_bytes: int | None = None
@@ -104,10 +107,16 @@ class JobUsage:
 
     @property
     def memory_limit_bytes_per_node(self) -> int | None:
-        """The limit on each node, as Slurm gives every node the same."""
+        """The limit on each node; None where Slurm did not give every node the same.
+
+        With memory by core (--mem-per-cpu) or by GPU, a node has more where it has more of these.
+        The batch step has all that the job was given on its node.
+        """
         if self.memory_limit_bytes is None or not self.alloc_nodes:
             return None
-        return self.memory_limit_bytes // self.alloc_nodes
+        each = self.memory_limit_bytes // self.alloc_nodes
+        batch = next((step.memory_limit_bytes for step in self.steps if step.step == "batch"), None)
+        return each if batch is None or abs(batch - each) <= _MIB else None
 
 
 def parse_usage(text: str, columns: Sequence[str], mark: str = COLUMN) -> list[JobUsage]:
@@ -139,6 +148,7 @@ def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> Step
     """
     total = parse_tres(row.get("TRESUsageInTot", ""))
     most = parse_tres(row.get("TRESUsageInMax", ""))
+    given = parse_tres(row.get("AllocTRES", ""))
     tasks = parse_count(row.get("NTasks", ""))
     largest = _most(parse_size(row.get("MaxRSS", "")), parse_size(most.get("mem", "")))
     memory = parse_size(total.get("mem", ""))
@@ -154,7 +164,8 @@ def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> Step
         tasks=tasks,
         hosts=nodes_or_none(row.get("NodeList", "")),
         cpus=parse_count(row.get("AllocCPUS", "")),
-        gpus=count_gpus(parse_tres(row.get("AllocTRES", ""))),
+        gpus=count_gpus(given),
+        memory_limit_bytes=parse_size(given.get("mem", ""), unit="M") or None,
         cpu_s=cpu_s,
         cpu_polled=polled and not live,
         memory_bytes=_most(memory, largest) or None,

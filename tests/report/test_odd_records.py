@@ -199,8 +199,14 @@ CASES: dict[str, tuple[Sequence[Row], dict[str, Any]]] = {
         {"limit": None, "memory_share": None}),
     "two nodes": (
         [JOB | {"NodeList": "n[1-2]", "NNodes": "2",
-                "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"}, STEP], {"nodes": 2,
+                "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"},
+         step(AllocTRES="cpu=2,gres/gpu=2,mem=32G,node=1")], {"nodes": 2,
                     "memory": None, "limit": 32}),
+    "two nodes with memory by core": (
+        [JOB | {"NodeList": "n[1-2]", "NNodes": "2",
+                "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"},
+         step(AllocTRES="cpu=3,gres/gpu=2,mem=48G,node=1")], {"nodes": 2,
+                    "memory": None, "limit": None}),
     "nodes that cannot be read": (both(NodeList="n[1-"), {}),
     "no list of nodes": (both(NodeList="None assigned"), {}),
     # What it used ---------------------------------------------------------------------------

@@ -1,0 +1,170 @@
+"""Steps that share a node's cores and GPUs at one time, each with a sampler of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hpckit.report.step_samples import own_of_step
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns
+from hpckit.stats.samples.encoding import encoder
+from hpckit.stats.samples.records import (
+    GpuSample,
+    GpuSlow,
+    GpuState,
+    Header,
+    Record,
+    Sample,
+    Slow,
+    State,
+    samples_files,
+)
+from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.summarise import Account, summarise
+from tests.report.made import BEGAN_US, START, table
+
+GIB = 1 << 30
+SECONDS = 600
+
+
+def write(
+    folder: Path,
+    pid: int,
+    *,
+    used: float,
+    cores: int = 1,
+    kind: str = "proc",
+    memory: Sequence[int] = (GIB,),
+    late_s: int = 0,
+    job_cores: int | None = 4,
+    gpus: int = 0,
+    ids: dict[str, str] | None = None,
+) -> None:
+    """A sampler of one step that uses so many cores, for ten minutes."""
+    header = Header(
+        host="n1", boot_id="b", pid=pid, epoch_us=(START + late_s) * 10**6,
+        mono_us=BEGAN_US + late_s * 10**6, interval_us=10**7, gpus=table(gpus), cores=cores,
+        job_cores=job_cores, memory_limit_bytes=64 * GIB, cgroup=kind, ids=ids or {},
+        gpu_method="slurm_job_gpus", summed=f"1:{pid}" if kind == "proc" else None,
+    )  # fmt: skip
+    # A cgroup's counter is that of the whole job; a step's own begins when it does.
+    base = 0 if kind == "proc" else round(late_s * used * 10**6)
+    rows: list[Record] = [
+        Sample(  # type: ignore[call-arg]
+            mono_us=BEGAN_US + (late_s + at) * 10**6 + pid * 1000,
+            cpu_us=base + round(at * used * 10**6) + 70_000,
+            memory_bytes=memory[min(at // 10, len(memory) - 1)],
+            gpus=tuple(GpuSample(utilization_permille=100 * (1 + gpu)) for gpu in range(gpus)),
+        )
+        for at in range(0, SECONDS + 1, 10)
+    ]
+    slow = tuple(GpuSlow(temperature_c=40 + gpu) for gpu in range(gpus))  # type: ignore[call-arg]
+    state = tuple(GpuState(ecc_corrected=gpu, confidence="verified") for gpu in range(gpus))
+    rows += [Slow(mono_us=BEGAN_US, epoch_us=START * 10**6, gpus=slow)] if gpus else []
+    rows += [State(mono_us=BEGAN_US, gpus=state)] if gpus else []
+    folder.mkdir(exist_ok=True)
+    text = b"".join(map(encoder(gpus), (header, *rows)))
+    (folder / f"n1.r0.{pid}.jsonl").write_bytes(text)
+
+
+def files(folder: Path) -> list[Columns]:
+    found = [read_columns(file.path, file.restart) for file in samples_files(folder)]
+    return [file for file in found if file]
+
+
+def account(folder: Path) -> Account:
+    span = Span(restart=0, start=START, end=START + SECONDS, hosts=("n1",), nodes=1, gpus=0)
+    return summarise(files(folder), [span])
+
+
+@pytest.mark.parametrize("used", [(0.5, 0.5, 0.5, 0.5), (0.2, 0.9, 0.4, 0.5)])
+def test_each_step_has_used_its_own_cpu_time(tmp_path: Path, used: Sequence[float]) -> None:
+    """Their counters begin and end at nearly the same values and moments: no sign of one."""
+    for pid, each in enumerate(used, start=1):
+        write(tmp_path, pid, used=each)
+    found = account(tmp_path)
+    (node,) = found.per_node
+    assert (node.cores, node.cores_used) == (4, pytest.approx(2, rel=1e-3))
+    assert found.summary.cpu_efficiency_percent == pytest.approx(50, rel=1e-3)
+    assert found.summary.cpu_s == pytest.approx(SECONDS * 2, rel=1e-3)
+
+
+def test_memory_of_steps_at_one_time_adds_up(tmp_path: Path) -> None:
+    """The second one's peak comes when the first one has freed half of its own."""
+    write(tmp_path, 1, used=1, memory=[8 * GIB] * 30 + [4 * GIB])
+    write(tmp_path, 2, used=1, memory=[2 * GIB] * 40 + [7 * GIB])
+    assert account(tmp_path).summary.memory_peak_bytes == 11 * GIB
+
+
+def test_memory_of_steps_one_after_another_does_not(tmp_path: Path) -> None:
+    write(tmp_path, 1, used=1, memory=[8 * GIB])
+    write(tmp_path, 2, used=1, memory=[7 * GIB], late_s=SECONDS + 1)
+    assert account(tmp_path).summary.memory_peak_bytes == 8 * GIB
+
+
+def test_of_a_cgroup_both_tell_of_all_of_the_job(tmp_path: Path) -> None:
+    """Two steps with two of four cores each, which all work: 100 %, not 200 %."""
+    write(tmp_path, 1, used=4, cores=2, kind="v2", memory=[9 * GIB])
+    write(tmp_path, 2, used=4, cores=2, kind="v2", memory=[9 * GIB])
+    found = account(tmp_path)
+    (node,) = found.per_node
+    assert (node.cores, node.cores_used) == (4, pytest.approx(4, rel=1e-3))
+    assert found.summary.cpu_efficiency_percent == pytest.approx(100, rel=1e-3)
+    assert found.summary.memory_peak_bytes == 9 * GIB
+
+
+@pytest.mark.parametrize(("sampled", "known"), [(1, False), (3, False), (4, True)])
+def test_cpu_time_of_too_few_of_the_cores_is_not_the_jobs(
+    tmp_path: Path, sampled: int, known: bool
+) -> None:
+    """Nobody sampled the other steps: accounting may know, and the samples do not."""
+    for pid in range(1, sampled + 1):
+        write(tmp_path, pid, used=1)
+    found = account(tmp_path)
+    assert (found.summary.cpu_efficiency_percent is not None) is known
+    assert (found.summary.cpu_s is not None) is known
+    assert found.per_node[0].cores == 4
+
+
+def test_an_older_files_cores_are_those_of_its_step(tmp_path: Path) -> None:
+    write(tmp_path, 1, used=1, cores=2, job_cores=None)
+    found = account(tmp_path)
+    assert (found.per_node[0].cores, found.summary.cpu_efficiency_percent) == (
+        2,
+        pytest.approx(50, rel=1e-3),
+    )
+
+
+def test_a_step_has_its_own_gpus_and_cores(tmp_path: Path) -> None:
+    """Where nothing hides the job's other GPUs, its sampler reads them, too."""
+    write(tmp_path, 1, used=0.5, gpus=4, ids={"step_id": "0", "step_gpus": "1,3"})
+    (columns,) = map(own_of_step, files(tmp_path))
+    assert [gpu.index for gpu, _ in columns.units()] == [1, 3]
+    found = summarise([columns], [])
+    assert [gpu.index for gpu in found.per_gpu] == [1, 3]
+    assert found.summary.gpu_utilization_percent == pytest.approx(30)
+    assert [gpu.temperature_peak_c for gpu in found.per_gpu] == [41, 43]
+    (node,) = found.per_node
+    assert (node.cores, node.cores_used) == (1, pytest.approx(0.5, rel=1e-3))
+    assert (node.memory_peak_bytes, node.memory_limit_bytes) == (GIB, None)
+
+
+@pytest.mark.parametrize("said", ["", "gpu:1", "0,1,2,3"])
+def test_a_step_of_which_slurm_says_no_less_has_all(tmp_path: Path, said: str) -> None:
+    write(tmp_path, 1, used=1, cores=4, gpus=4, ids={"step_gpus": said})
+    (columns,) = map(own_of_step, files(tmp_path))
+    assert [gpu.index for gpu, _ in columns.units()] == [0, 1, 2, 3]
+    assert columns.header.memory_limit_bytes == 64 * GIB
+
+
+def test_a_part_of_a_jobs_cgroup_is_not_known(tmp_path: Path) -> None:
+    """What other steps use is in the job's counters: accounting tells the steps apart."""
+    write(tmp_path, 1, used=4, cores=1, kind="v2", memory=[9 * GIB])
+    (columns,) = map(own_of_step, files(tmp_path))
+    found = summarise([columns], [])
+    (node,) = found.per_node
+    assert (node.cores_used, node.memory_peak_bytes, found.summary.cpu_s) == (None, None, None)
+    write(tmp_path, 1, used=4, cores=4, kind="v2", memory=[9 * GIB])
+    (columns,) = map(own_of_step, files(tmp_path))
+    assert summarise([columns], []).per_node[0].cores_used == pytest.approx(4, rel=1e-3)
