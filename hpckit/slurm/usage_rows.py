@@ -26,7 +26,7 @@ _RECORD = SACCT_FORMAT.split(",")
 # what users write, so that none of theirs can pass for it, and the name last.
 FIXED = (
     *_RECORD[:-1],
-    *("NNodes", "NTasks", "AllocCPUS", "AllocTRES", "ReqMem", "TotalCPU", "MaxRSS"),
+    *("NNodes", "NTasks", "AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "TotalCPU", "MaxRSS"),
     *("TRESUsageInTot", "TRESUsageInMax"),
 )
 FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
@@ -85,6 +85,8 @@ class JobUsage:
 
     Attributes:
         alloc_gpus: 0 if its allocation has none; None if the allocation is not known.
+        asked_gpus: the same of what it asked for.
+        gpu_type: of its allocation, else of what it asked for.
         memory_limit_bytes: on all nodes together.
         interactive: whether salloc or `srun --pty` started it; None if Slurm does not say.
         total_cpu_s: CPU seconds of all steps.
@@ -95,6 +97,7 @@ class JobUsage:
     alloc_nodes: int | None = None
     alloc_cpus: int | None = None
     alloc_gpus: int | None = None
+    asked_gpus: int | None = None
     gpu_type: str | None = None
     memory_limit_bytes: int | None = None
     total_cpu_s: float | None = None
@@ -228,7 +231,7 @@ def _row(lines: list[str], columns: Sequence[str], mark: str) -> Iterator[dict[s
 
 def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage:
     record = sacct_record([row[name] for name in _RECORD])
-    given = parse_tres(row["AllocTRES"])
+    given, asked = parse_tres(row["AllocTRES"]), parse_tres(row.get("ReqTRES", ""))
     if record.name is None:
         # A new job's row has its first step's nodes, and no number of them: all steps' count.
         names = (*(record.nodes or ()), *(host for step in steps for host in step.hosts or ()))
@@ -241,7 +244,8 @@ def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage
         alloc_nodes=nodes or None,
         alloc_cpus=cpus or None,
         alloc_gpus=count_gpus(given),
-        gpu_type=gpu_type(given),
+        asked_gpus=count_gpus(asked),
+        gpu_type=gpu_type(given or asked),
         memory_limit_bytes=parse_size(given.get("mem", ""), unit="M")
         or _requested_memory(row["ReqMem"], nodes, cpus),
         total_cpu_s=parse_cpu_s(row["TotalCPU"]) or None,

@@ -351,3 +351,25 @@ def test_a_run_has_the_name_that_was_asked_for_not_sacct_s_spelling(tmp_path: Pa
     assert identify("7", known, ()).name == "a `b`"
     ours = KnownJob(record=record, run=make_run(tmp_path, name='a "b"'))
     assert identify("7", ours, ()).name == 'a "b"'
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "kind"),
+    [
+        ("billing=2,cpu=2,gres/gpu:h200=6,gres/gpu=6,mem=4G,node=2", 6, "h200"),
+        ("cpu=2,gres/gpu=6,mem=4G,node=2", 6, None),
+        ("cpu=2,mem=4G,node=2", 0, None),
+        ("", None, None),
+    ],
+)
+def test_what_a_waiting_job_asks_for(
+    account: Any, asked: str, gpus: int | None, kind: str | None
+) -> None:
+    """Slurm has given it nothing yet; its page would show one of no GPU."""
+    waiting = {"State": "PENDING", "NodeList": "None assigned", "AllocTRES": "", "NNodes": "2"}
+    waiting |= {"ElapsedRaw": "0", "Start": "Unknown", "End": "Unknown", "ReqTRES": asked}
+    (job,) = account([JOB | waiting])
+    requested = job["requested"]
+    assert (requested["nodes"], requested["gpus"], requested["gpu_type"]) == (2, gpus, kind)
+    assert requested["gpus_per_node"] == (None if gpus is None else gpus // 2)
+    assert (job["gpus"], job["summary"]["gpu_hours"]) == (None, None)
