@@ -195,11 +195,19 @@ def samples_folders(known: KnownJob, samples: Path | None) -> list[Path]:
     if known.sampled:
         return [known.sampled.folder]
     last = known.last
-    names = [name for name in (last.raw_id, last.job_id) if name] if last else []
+    said = (last.raw_id, last.job_id, leader_of(last.job_id)) if last else ()
+    names = [name for name in said if name]
     work_dir = known.attempts[-1].work_dir if known.attempts else None
     places = [Path.cwd(), *([Path(work_dir)] if work_dir else [])]
     found = [place / OWN_FOLDER / name for place in places for name in names]
-    return [folder for folder in dict.fromkeys(found) if _is_folder(folder)][:1]
+    there = [folder for folder in dict.fromkeys(found) if _is_folder(folder)]
+    return [folder for folder in there if folder.parent == there[0].parent]
+
+
+def leader_of(job_id: str) -> str | None:
+    """Return the id of a heterogeneous job's first component, of any one's `123+1`."""
+    whole, plus, _ = job_id.partition("+")
+    return whole if plus else None
 
 
 def _is_folder(path: Path) -> bool:

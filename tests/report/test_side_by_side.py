@@ -1,10 +1,13 @@
 """Steps that share a node's cores and GPUs at one time, each with a sampler of its own."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.report.step_samples import own_of_step
 from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.columns import Columns
@@ -22,8 +25,11 @@ from hpckit.stats.samples.records import (
 )
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.summarise import Account, summarise
+from tests.conftest import Answer
+from tests.report.accounting import keep_accounts, row
 from tests.report.made import BEGAN_US, START, table
 
+Cli = Callable[..., Answer]
 GIB = 1 << 30
 SECONDS = 600
 
@@ -39,12 +45,13 @@ def write(
     late_s: int = 0,
     job_cores: int | None = 4,
     gpus: int = 0,
+    host: str = "n1",
     ids: dict[str, str] | None = None,
 ) -> None:
     """A sampler of one step that uses so many cores, for ten minutes."""
     header = Header(
-        host="n1", boot_id="b", pid=pid, epoch_us=(START + late_s) * 10**6,
-        mono_us=BEGAN_US + late_s * 10**6, interval_us=10**7, gpus=table(gpus), cores=cores,
+        host=host, boot_id="b", pid=pid, epoch_us=(START + late_s) * 10**6,
+        mono_us=BEGAN_US + late_s * 10**6, interval_us=10**7, gpus=table(gpus, host), cores=cores,
         job_cores=job_cores, memory_limit_bytes=64 * GIB, cgroup=kind, ids=ids or {},
         gpu_method="slurm_job_gpus", summed=f"1:{pid}" if kind == "proc" else None,
     )  # fmt: skip
@@ -63,9 +70,9 @@ def write(
     state = tuple(GpuState(ecc_corrected=gpu, confidence="verified") for gpu in range(gpus))
     rows += [Slow(mono_us=BEGAN_US, epoch_us=START * 10**6, gpus=slow)] if gpus else []
     rows += [State(mono_us=BEGAN_US, gpus=state)] if gpus else []
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     text = b"".join(map(encoder(gpus), (header, *rows)))
-    (folder / f"n1.r0.{pid}.jsonl").write_bytes(text)
+    (folder / f"{host}.r0.{pid}.jsonl").write_bytes(text)
 
 
 def files(folder: Path) -> list[Columns]:
@@ -168,3 +175,76 @@ def test_a_part_of_a_jobs_cgroup_is_not_known(tmp_path: Path) -> None:
     write(tmp_path, 1, used=4, cores=4, kind="v2", memory=[9 * GIB])
     (columns,) = map(own_of_step, files(tmp_path))
     assert summarise([columns], []).per_node[0].cores_used == pytest.approx(4, rel=1e-3)
+
+
+ENDED = {"Start": str(START), "End": str(START + SECONDS), "ElapsedRaw": str(SECONDS)}
+CORES = {"AllocCPUS": "4", "AllocTRES": "cpu=4,mem=64G,node=1", "SubmitLine": "sbatch job.sh"}
+
+
+def document(cli: Cli, word: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cli("stats", word, "--json").out)
+    return found
+
+
+def used(step: str, cpu: str, memory: str) -> dict[str, str]:
+    tres = f"cpu={cpu},mem={memory}"
+    cells = {"TotalCPU": cpu, "MaxRSS": memory, "TRESUsageInTot": tres, "NTasks": "1"}
+    return row(f"77.{step}", User="", **ENDED | CORES | cells)
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind", "unseen"),
+    [
+        ({}, "proc", True),
+        ({"step_id": "1"}, "proc", True),
+        ({"step_id": "0"}, "proc", False),
+        ({}, "v2", False),  # the job's, whichever step reads it
+    ],
+)
+def test_a_step_without_samples_is_in_no_sum_over_processes(
+    here: Path, cli: Cli, ids: dict[str, str], kind: str, *, unseen: bool
+) -> None:
+    """`hpckit sample -- srun ...`: the sampler is in the script's step, the work in another."""
+    job = row("77", WorkDir=str(here), **ENDED | CORES | {"TotalCPU": "00:30:02"})
+    keep_accounts(
+        here.parent / "bin", [job, used("batch", "00:00:02", "9M"), used("0", "00:30:00", "9G")]
+    )
+    named = {"job_id": "77"} | ids
+    write(here / OWN_FOLDER / "77", 1, used=0.5, cores=4, kind=kind, memory=[GIB], ids=named)
+    found = document(cli, "77")
+    notes = [note["text"] for note in found["notes"] if note["code"] == "unseen_steps"]
+    summary, (node,) = found["summary"], found["per_node"]
+    assert bool(notes) is unseen
+    if unseen:
+        assert (summary["cpu_s"], summary["memory_peak_bytes"]) == (1802, 9 * GIB)
+        assert (node["cores_used"], node["memory_peak_bytes"]) == (None, None)
+        assert found["attempts"][0]["cpu_efficiency_percent"] is None
+        assert notes[0].startswith("No samples are of step ")
+    else:
+        assert summary["cpu_s"] == pytest.approx(SECONDS * 0.5, rel=1e-3)
+        assert (node["memory_peak_bytes"], summary["memory_peak_bytes"]) == (GIB, GIB)
+
+
+def test_what_a_script_does_beside_its_steps_is_little(here: Path, cli: Cli) -> None:
+    job = row("77", WorkDir=str(here), **ENDED | CORES | {"TotalCPU": "00:10:04"})
+    keep_accounts(
+        here.parent / "bin", [job, used("batch", "00:00:04", "9M"), used("0", "00:10:00", "9G")]
+    )
+    write(here / OWN_FOLDER / "77", 1, used=1, cores=4, ids={"job_id": "77", "step_id": "0"})
+    assert "unseen_steps" not in {note["code"] for note in document(cli, "77")["notes"]}
+
+
+def test_a_step_over_components_is_of_each(here: Path, cli: Cli) -> None:
+    """In all of them SLURM_JOB_ID is the first one's, and so is the folder's name."""
+    first = row("77+0", JobIDRaw="77", WorkDir=str(here), **ENDED | CORES)
+    second = first | {"JobID": "77+1", "JobIDRaw": "78", "NodeList": "n2"}
+    keep_accounts(here.parent / "bin", [first, second])
+    for pid, host in ((1, "n1"), (2, "n2")):
+        ids = {"job_id": "77", "step_id": "0"}
+        write(here / OWN_FOLDER / "77", pid, used=pid, cores=4, host=host, ids=ids)
+    for word, host, cores in (("77+0", "n1", 1), ("77+1", "n2", 2)):
+        found = document(cli, word)
+        assert [(node["host"], round(node["cores_used"], 2)) for node in found["per_node"]] == [
+            (host, cores)
+        ]
+        assert {note["code"] for note in found["notes"]}.isdisjoint({"unmatched", "no_samples"})

@@ -100,12 +100,18 @@ def test_a_job_that_was_suspended(desk: Desk) -> None:
 
 
 def test_both_parts_of_a_heterogeneous_job(desk: Desk) -> None:
-    both = "srun --het-group=0 sleep 1 : --het-group=1 sleep 1"
+    both = f"srun --het-group=0,1 {HPCKIT} sample -- sleep 2"
     job_id = sbatch(desk, both, "--mem=50M", ":", "--gpus=1", "--mem=70M")
     accounted(desk.slurm, job_id, rows=2)
     first, second = stats(desk, f"{job_id}+0"), stats(desk, f"{job_id}+1")
     assert [row["job_id"] for row in (first, second)] == [f"{job_id}+0", f"{job_id}+1"]
     assert [row["gpus"] for row in (first, second)] == [0, 1]
+    # Slurm tells both of them SLURM_JOB_ID of the first: so the samples' folder is called.
+    nodes = [[node["host"] for node in row["per_node"]] for row in (first, second)]
+    assert [len(hosts) for hosts in nodes] == [1, 1]
+    assert {note["code"] for row in (first, second) for note in row["notes"]}.isdisjoint(
+        {"unmatched", "no_samples"}
+    )
     assert [row["job_id"] for row in stats(desk, job_id)["jobs"]] == [f"{job_id}+0", f"{job_id}+1"]
 
 
