@@ -106,7 +106,7 @@ def gather_one(
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
-    account, unseen = without_unseen(account, known.attempts, files)
+    account, unseen = without_unseen(account, known.attempts, files, live)
     job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
     told = monitoring.ask(target, job.site, account, held, files) if monitoring else None
     job = replace(

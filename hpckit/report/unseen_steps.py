@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hpckit.report.peaks import EXTERN
-from hpckit.slurm.usage_rows import JobUsage
+from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.figures import NodeUse, SourceNote, Summary
 from hpckit.stats.summary.summarise import Account
@@ -17,7 +17,9 @@ _BATCH, _INTERACTIVE = "batch", "4294967290"  # slurm.h, SLURM_INTERACTIVE_STEP
 _NAMED = 3
 
 
-def unseen_steps(attempts: Sequence[JobUsage], files: Sequence[Columns]) -> tuple[str, ...]:
+def unseen_steps(
+    attempts: Sequence[JobUsage], files: Sequence[Columns], live: Sequence[StepUsage] = ()
+) -> tuple[str, ...]:
     """Return the steps without samples that did more than a little of the job's work.
 
     The counters of a cgroup are all of the job's: none is unseen.
@@ -25,10 +27,12 @@ def unseen_steps(attempts: Sequence[JobUsage], files: Sequence[Columns]) -> tupl
     if all(file.header.summed is None for file in files):
         return ()
     seen = {_step_of(file) for file in files}
-    used = [(step.step, step.cpu_s or 0.0) for usage in attempts for step in usage.steps]
-    unseen = {name: cpu_s for name, cpu_s in used if name not in {*seen, EXTERN}}
+    steps = [*(step for usage in attempts for step in usage.steps), *live]
+    used = [(step.step, step.cpu_s) for step in steps if step.cpu_s and step.step != EXTERN]
+    unseen = [(name, cpu_s) for name, cpu_s in used if name not in seen]
     most = max(_LEAST_S, _SHARE * sum(cpu_s for _, cpu_s in used))
-    return tuple(unseen) if sum(unseen.values()) > most else ()
+    names = tuple(dict.fromkeys(name for name, _ in unseen))
+    return names if sum(cpu_s for _, cpu_s in unseen) > most else ()
 
 
 def _step_of(file: Columns) -> str:
@@ -38,10 +42,16 @@ def _step_of(file: Columns) -> str:
 
 
 def without_unseen(
-    account: Account | None, attempts: Sequence[JobUsage], files: Sequence[Columns]
+    account: Account | None,
+    attempts: Sequence[JobUsage],
+    files: Sequence[Columns],
+    live: Sequence[StepUsage] = (),
 ) -> tuple[Account | None, tuple[SourceNote, ...]]:
-    """Leave out what samples say of CPU and memory, with a note, where steps are unseen."""
-    unseen = unseen_steps(attempts, files)
+    """Leave out what samples say of CPU and memory, with a note, where steps are unseen.
+
+    `live` is what sstat says of steps that run.
+    """
+    unseen = unseen_steps(attempts, files, live)
     if account is None or not unseen:
         return account, ()
     bare = replace(

@@ -9,6 +9,8 @@ import pytest
 
 from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.report.step_samples import own_of_step
+from hpckit.report.unseen_steps import unseen_steps
+from hpckit.slurm.usage_rows import StepUsage
 from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.encoding import encoder
@@ -28,6 +30,7 @@ from hpckit.stats.summary.summarise import Account, summarise
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import BEGAN_US, START, table
+from tests.unit.usage import job as usage_of
 
 Cli = Callable[..., Answer]
 GIB = 1 << 30
@@ -186,10 +189,14 @@ def document(cli: Cli, word: str) -> dict[str, Any]:
     return found
 
 
-def used(step: str, cpu: str, memory: str) -> dict[str, str]:
+def step(name: str, cpu_s: float | None) -> StepUsage:
+    return StepUsage(step=name, cpu_s=cpu_s)
+
+
+def used(name: str, cpu: str, memory: str) -> dict[str, str]:
     tres = f"cpu={cpu},mem={memory}"
     cells = {"TotalCPU": cpu, "MaxRSS": memory, "TRESUsageInTot": tres, "NTasks": "1"}
-    return row(f"77.{step}", User="", **ENDED | CORES | cells)
+    return row(f"77.{name}", User="", **ENDED | CORES | cells)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +239,21 @@ def test_what_a_script_does_beside_its_steps_is_little(here: Path, cli: Cli) -> 
     )
     write(here / OWN_FOLDER / "77", 1, used=1, cores=4, ids={"job_id": "77", "step_id": "0"})
     assert "unseen_steps" not in {note["code"] for note in document(cli, "77")["notes"]}
+
+
+def test_of_a_running_job_its_nodes_tell_which_steps_work(tmp_path: Path) -> None:
+    """`srun --overlap --jobid=77 hpckit sample -- sleep 60` beside a script that nobody samples."""
+    write(tmp_path, 1, used=0.01, cores=4, ids={"job_id": "77", "step_id": "1"})
+    seen = files(tmp_path)
+    open_steps = [step("batch", None), step("0", None), step("1", None)]
+    job = usage_of(*open_steps)
+    assert unseen_steps([job], seen) == ()
+    assert unseen_steps([job], seen, [step("0", 300.0), step("1", 2.0)]) == ("0",)
+    assert unseen_steps([job], seen, [step("0", 4.0), step("1", 2.0)]) == ()
+    # A step of that number in two attempts counts with both.
+    again = usage_of(step("0", 4.0), step("extern", 900.0))
+    assert unseen_steps([again, again], seen) == ("0",)
+    assert unseen_steps([again], seen) == ()
 
 
 def test_a_step_over_components_is_of_each(here: Path, cli: Cli) -> None:
