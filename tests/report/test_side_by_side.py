@@ -26,6 +26,7 @@ from hpckit.stats.samples.records import (
     samples_files,
 )
 from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.curves import make_curves
 from hpckit.stats.summary.summarise import Account, summarise
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
@@ -111,6 +112,35 @@ def test_memory_of_steps_one_after_another_does_not(tmp_path: Path) -> None:
     write(tmp_path, 1, used=1, memory=[8 * GIB])
     write(tmp_path, 2, used=1, memory=[7 * GIB], late_s=SECONDS + 1)
     assert account(tmp_path).summary.memory_peak_bytes == 8 * GIB
+
+
+def picture(folder: Path, name: str, seconds: int = SECONDS) -> set[float | None]:
+    """The different values of a node's line in a page's picture."""
+    span = Span(restart=0, start=START, end=START + seconds, hosts=("n1",), nodes=1, gpus=0)
+    drawn = [read_columns(file.path, 0, drawn=True) for file in samples_files(folder)]
+    curves = make_curves([file for file in drawn if file], [span], 20)
+    assert curves
+    (chart,) = (chart for chart in curves.charts if chart.name == name)
+    return {value and round(value, 1) for curve in chart.curves for value in curve.mean}
+
+
+def test_pictures_and_series_have_what_all_use(tmp_path: Path) -> None:
+    for pid in range(1, 5):
+        write(tmp_path, pid, used=0.5, memory=[2 * GIB])
+    (lines,) = account(tmp_path).timelines
+    cores, memory = lines.cores_used[0].values, lines.memory_bytes[0].values
+    assert {value and round(value, 3) for value in cores} == {2.0}
+    assert {*memory} == {8.0 * GIB}
+    assert picture(tmp_path, "cpu_us") == {2.0}
+    assert picture(tmp_path, "memory_bytes") == {8.0}
+
+
+def test_pictures_of_steps_one_after_another_add_nothing_up(tmp_path: Path) -> None:
+    """The second one begins within a bin of the first."""
+    write(tmp_path, 1, used=1, memory=[2 * GIB])
+    write(tmp_path, 2, used=1, memory=[2 * GIB], late_s=SECONDS + 10)
+    assert picture(tmp_path, "cpu_us", 2 * SECONDS + 10) == {1.0}
+    assert picture(tmp_path, "memory_bytes", 2 * SECONDS + 10) == {2.0}
 
 
 def test_of_a_cgroup_both_tell_of_all_of_the_job(tmp_path: Path) -> None:
