@@ -113,13 +113,16 @@ class JobUsage:
         """The limit on each node; None where Slurm did not give every node the same.
 
         With memory by core (--mem-per-cpu) or by GPU, a node has more where it has more of these.
-        The batch step has all that the job was given on its node.
+        The batch step has all that the job was given on its node. Without one (srun, salloc) there
+        is no telling where cores cannot be the same on all nodes.
         """
         if self.memory_limit_bytes is None or not self.alloc_nodes:
             return None
         each = self.memory_limit_bytes // self.alloc_nodes
         batch = next((step.memory_limit_bytes for step in self.steps if step.step == "batch"), None)
-        return each if batch is None or abs(batch - each) <= _MIB else None
+        if batch is None:
+            return None if (self.alloc_cpus or 0) % self.alloc_nodes else each
+        return each if abs(batch - each) <= _MIB else None
 
 
 def parse_usage(text: str, columns: Sequence[str], mark: str = COLUMN) -> list[JobUsage]:

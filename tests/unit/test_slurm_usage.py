@@ -367,7 +367,9 @@ def test_a_cell_without_a_zero_never_becomes_one(text: str) -> None:
         # By core (--mem-per-cpu): four cores of five are on the first node.
         (2, "3000M", "2400M", None),
         (1, "3000M", None, 3000 << 20),
-        (2, "3000M", None, 1500 << 20),
+        # Of srun or salloc: five cores are not the same on two nodes.
+        (2, "3000M", None, None),
+        (5, "5000M", None, 1000 << 20),
     ],
 )
 def test_a_nodes_memory_is_known_where_all_nodes_have_the_same(
