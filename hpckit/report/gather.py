@@ -59,6 +59,7 @@ class Gathered:
     Attributes:
         known: what else is known of it.
         files, spans: its samples and attempts, for pictures over time.
+        of_step: of one of its steps, which has its own part of what they say.
         curves: pictures that were made while the samples were read, by their number of points.
     """
 
@@ -67,6 +68,7 @@ class Gathered:
     known: KnownJob = field(default_factory=KnownJob)
     files: tuple[SampleFile, ...] = ()
     spans: tuple[Span, ...] = ()
+    of_step: bool = False
     curves: "Mapping[int, Curves | None]" = field(default_factory=dict, repr=False)
 
 
@@ -140,6 +142,7 @@ def gather_one(
         known=known,
         files=tuple(file.place for file in files),
         spans=held,
+        of_step=target.step is not None,
         curves=_curves(drawn, held, points),
     )
 

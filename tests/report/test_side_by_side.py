@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import hpckit
 from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.report.step_samples import own_of_step
 from hpckit.report.unseen_steps import unseen_steps
@@ -30,6 +31,7 @@ from hpckit.stats.summary.curves import make_curves
 from hpckit.stats.summary.summarise import Account, summarise
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
+from tests.report.html import data_of, read_html
 from tests.report.made import BEGAN_US, START, table
 from tests.unit.usage import job as usage_of
 
@@ -260,6 +262,22 @@ def test_a_step_without_samples_is_in_no_sum_over_processes(
     else:
         assert summary["cpu_s"] == pytest.approx(SECONDS * 0.5, rel=1e-3)
         assert (node["memory_peak_bytes"], summary["memory_peak_bytes"]) == (GIB, GIB)
+
+
+@pytest.mark.parametrize("made_while_read", [True, False])
+def test_pictures_of_a_step_are_of_its_gpus(here: Path, cli: Cli, *, made_while_read: bool) -> None:
+    """A page makes its pictures as it reads the samples; a program may ask for them later."""
+    job = row("77", WorkDir=str(here), **ENDED | CORES)
+    keep_accounts(here.parent / "bin", [job, used("0", "00:30:00", "9G")])
+    ids = {"job_id": "77", "step_id": "0", "step_gpus": "1,3"}
+    write(here / OWN_FOLDER / "77", 1, used=0.5, gpus=4, ids=ids)
+    if made_while_read:
+        assert cli("stats", "77.0", "--html", "page.html").status == 0
+    else:
+        hpckit.stats("77.0").html("page.html")
+    charts = data_of(read_html(here / "page.html"), "page-data")["charts"]
+    (busy,) = (chart for chart in charts if chart["title"] == "GPU utilization")
+    assert [line["label"] for line in busy["lines"]] == ["GPU 1", "GPU 3"]
 
 
 def test_what_a_script_does_beside_its_steps_is_little(here: Path, cli: Cli) -> None:
