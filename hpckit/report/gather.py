@@ -123,7 +123,7 @@ def gather_one(
             *suspended_notes(held),
             *lost_notes(known, held),
             *slurm_notes(known.attempts),
-            *missing_notes(known, files, started=(job.start, job.elapsed_s) != (None, None)),
+            *missing_notes(known, files, target.step, started=_has_begun(job)),
         ),
     )
     answers = list(slurm_answers(known.attempts))
@@ -145,6 +145,10 @@ def gather_one(
         of_step=target.step is not None,
         curves=_curves(drawn, held, points),
     )
+
+
+def _has_begun(job: JobUse) -> bool:
+    return (job.start, job.elapsed_s) != (None, None)
 
 
 def _matched(

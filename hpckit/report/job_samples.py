@@ -24,6 +24,8 @@ from hpckit.text import counted
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
 _APART_S = 300.0
+# slurm.h, SLURM_INTERACTIVE_STEP and SLURM_BATCH_SCRIPT
+_STEPS = {str(0xFFFFFFFA): "interactive", str(0xFFFFFFFB): "batch"}
 _NAMED = 3  # other jobs, in a note
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
@@ -72,6 +74,12 @@ def names_of(ids: Mapping[str, str]) -> set[str]:
     if said and "array_job_id" in ids:
         said.add(f"{ids['array_job_id']}_{ids.get('array_task_id')}")
     return said
+
+
+def step_of(ids: Mapping[str, str]) -> str:
+    """Return in which step a sampler ran, in accounting's words; a job script is told no number."""
+    name = ids.get("step_id", "batch")
+    return _STEPS.get(name, name)
 
 
 def _of_others(files: Sequence[Columns]) -> Iterator[SourceNote]:
@@ -230,7 +238,7 @@ def read_folders(
     for folder in folders:
         for path in samples_files(folder):
             columns = read_file(path.path, path.host, path.restart, notes, drawn=drawn)
-            if columns and step in (None, columns.header.ids.get("step_id")):
+            if columns and step in (None, step_of(columns.header.ids)):
                 files.append(columns)
     return files, notes
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from hpckit.report.job_samples import step_of
 from hpckit.report.peaks import EXTERN
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.samples.columns import Columns
@@ -13,7 +14,6 @@ from hpckit.stats.summary.summarise import Account
 Figures = TypeVar("Figures", NodeUse, Summary)
 # CPU seconds, and of all: what a script does beside its steps is less.
 _LEAST_S, _SHARE = 5.0, 0.1
-_BATCH, _INTERACTIVE = "batch", "4294967290"  # slurm.h, SLURM_INTERACTIVE_STEP
 _NAMED = 3
 
 
@@ -26,19 +26,13 @@ def unseen_steps(
     """
     if all(file.header.summed is None for file in files):
         return ()
-    seen = {_step_of(file) for file in files}
+    seen = {step_of(file.header.ids) for file in files}
     steps = [*(step for usage in attempts for step in usage.steps), *live]
     used = [(step.step, step.cpu_s) for step in steps if step.cpu_s and step.step != EXTERN]
     unseen = [(name, cpu_s) for name, cpu_s in used if name not in seen]
     most = max(_LEAST_S, _SHARE * sum(cpu_s for _, cpu_s in used))
     names = tuple(dict.fromkeys(name for name, _ in unseen))
     return names if sum(cpu_s for _, cpu_s in unseen) > most else ()
-
-
-def _step_of(file: Columns) -> str:
-    """Return in which step a sampler ran, in accounting's words."""
-    name = file.header.ids.get("step_id", _BATCH)
-    return "interactive" if name == _INTERACTIVE else name
 
 
 def without_unseen(

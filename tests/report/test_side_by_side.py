@@ -280,6 +280,32 @@ def test_pictures_of_a_step_are_of_its_gpus(here: Path, cli: Cli, *, made_while_
     assert [line["label"] for line in busy["lines"]] == ["GPU 1", "GPU 3"]
 
 
+@pytest.mark.parametrize(
+    ("ids", "name"),
+    [
+        ({}, "batch"),
+        ({"step_id": "0"}, "0"),
+        ({"step_id": "4294967290"}, "interactive"),
+    ],
+)
+def test_a_step_is_asked_for_by_accountings_name(
+    here: Path, cli: Cli, ids: dict[str, str], name: str
+) -> None:
+    """A sampler that a job script starts is told no number of a step."""
+    others = {"batch", "0", "interactive"} - {name}
+    steps = [used(step, "00:05:00", "9M") for step in ("batch", "0", "interactive")]
+    keep_accounts(here.parent / "bin", [row("77", WorkDir=str(here), **ENDED | CORES), *steps])
+    write(here / OWN_FOLDER / "77", 1, used=0.5, cores=4, ids=ids)
+    assert document(cli, f"77.{name}")["sources"] == ["samples", "sacct"]
+    for other in sorted(others):
+        found = document(cli, f"77.{other}")
+        (said,) = (note["text"] for note in found["notes"] if note["code"] == "no_samples")
+        assert (found["sources"], said.partition(".")[0]) == (
+            ["sacct"],
+            "This step has no samples",
+        )
+
+
 def test_what_a_script_does_beside_its_steps_is_little(here: Path, cli: Cli) -> None:
     job = row("77", WorkDir=str(here), **ENDED | CORES | {"TotalCPU": "00:10:04"})
     keep_accounts(
