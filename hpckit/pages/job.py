@@ -104,7 +104,7 @@ def _head(job: JobUse) -> Element:
     who = [job.user, job.account, job.partition, job.site]
     what = [
         counted(job.nodes, "node") if job.nodes else None,
-        counted(job.gpus, "GPU") if job.gpus else None,
+        counted(job.gpus_or_asked, "GPU") if job.gpus_or_asked else None,
         ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name})),
         _when("from", job.start),
         _when("to", job.end),

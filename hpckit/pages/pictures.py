@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 from hpckit.pages.elements import Content, e, table
 from hpckit.report.gather import Gathered
+from hpckit.report.step_samples import own_of_step
 from hpckit.slurm.resized import row_word
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.curves import Chart, Curve, Curves, make_curves, read_drawn
@@ -37,7 +38,10 @@ def read_curves(found: Gathered, most: int) -> Curves | None:
     """
     if most in found.curves:
         return found.curves[most]
-    return make_curves(read_drawn(found.files, found.spans), found.spans, most)
+    files = read_drawn(found.files, found.spans)
+    if found.of_step:
+        files = list(map(own_of_step, files))
+    return make_curves(files, found.spans, most)
 
 
 def pictures(curves: Curves | None, training: Sequence[Chart]) -> list[Picture]:

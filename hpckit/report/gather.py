@@ -12,7 +12,15 @@ from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.attempt_spans import lost_rows, spans
 from hpckit.report.changed_sizes import cut_at_changes
 from hpckit.report.identity import identify
-from hpckit.report.job_samples import Matched, cut_to_attempts, match, read_folders, samples_folders
+from hpckit.report.job_samples import (
+    Matched,
+    cut_to_attempts,
+    is_its_host,
+    leader_of,
+    match,
+    read_folders,
+    samples_folders,
+)
 from hpckit.report.known_job import KnownJob, of_step
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
@@ -24,7 +32,9 @@ from hpckit.report.source_notes import (
     state_notes,
     suspended_notes,
 )
+from hpckit.report.step_samples import own_of_step
 from hpckit.report.targets import Target
+from hpckit.report.unseen_steps import without_unseen
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState, is_running
 from hpckit.slurm.usage import running_steps
@@ -49,6 +59,7 @@ class Gathered:
     Attributes:
         known: what else is known of it.
         files, spans: its samples and attempts, for pictures over time.
+        of_step: of one of its steps, which has its own part of what they say.
         curves: pictures that were made while the samples were read, by their number of points.
     """
 
@@ -57,6 +68,7 @@ class Gathered:
     known: KnownJob = field(default_factory=KnownJob)
     files: tuple[SampleFile, ...] = ()
     spans: tuple[Span, ...] = ()
+    of_step: bool = False
     curves: "Mapping[int, Curves | None]" = field(default_factory=dict, repr=False)
 
 
@@ -96,6 +108,7 @@ def gather_one(
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
+    account, unseen = without_unseen(account, known.attempts, files, live)
     job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
     told = monitoring.ask(target, job.site, account, held, files) if monitoring else None
     job = replace(
@@ -106,10 +119,11 @@ def gather_one(
             *state_notes(known),
             *rank_notes(known, held, sampled=bool(files)),
             *matched.notes,
+            *unseen,
             *suspended_notes(held),
             *lost_notes(known, held),
             *slurm_notes(known.attempts),
-            *missing_notes(known, files, started=(job.start, job.elapsed_s) != (None, None)),
+            *missing_notes(known, files, target.step, started=_has_begun(job)),
         ),
     )
     answers = list(slurm_answers(known.attempts))
@@ -128,8 +142,13 @@ def gather_one(
         known=known,
         files=tuple(file.place for file in files),
         spans=held,
+        of_step=target.step is not None,
         curves=_curves(drawn, held, points),
     )
+
+
+def _has_begun(job: JobUse) -> bool:
+    return (job.start, job.elapsed_s) != (None, None)
 
 
 def _matched(
@@ -138,11 +157,15 @@ def _matched(
     """Return a job's samples with the attempts they are of, and notes on what cannot be used."""
     read, notes = read_folders(samples_folders(known, samples), target.step, drawn=drawn)
     attempts = spans(known, now)
+    if _whole_of_part(target):
+        read = [file for file in read if any(is_its_host(file, span) for span in attempts)]
     read = cut_at_changes(read, attempts, notes, drawn=drawn)
     found = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
     if known.sampled:
         return _sampled(found, notes)
     files = cut_to_attempts(found.files, found.spans, notes, drawn=drawn)
+    if target.step is not None:
+        files = tuple(map(own_of_step, files))
     return replace(found, files=files, notes=(*notes, *found.notes))
 
 
@@ -184,7 +207,17 @@ def _ids(target: Target) -> frozenset[str]:
     last, run = target.known.last, target.known.run
     own = (run.run_id, *run.jobs) if run else ()
     names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), *own}
+    names.add(_whole_of_part(target))
     return frozenset(name for name in names if name)
+
+
+def _whole_of_part(target: Target) -> str | None:
+    """Return the job that a component of a heterogeneous job is of, by which its steps are called.
+
+    A step over several components has the first one's SLURM_JOB_ID in all of them.
+    """
+    last = target.known.last
+    return leader_of(last.job_id) if last else None
 
 
 def live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:

@@ -8,6 +8,7 @@ from hpckit.report.known_job import KnownJob
 from hpckit.run_record import session_kind
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState, is_finished, is_running
+from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import total
 from hpckit.stats.summary.figures import RUN, SACCT, SAMPLES, JobUse, Requested
@@ -114,12 +115,12 @@ def _nodes(known: KnownJob, attempts: Sequence[Span]) -> int | None:
 
 
 def _requested(known: KnownJob) -> Requested:
-    """Return what was asked for by hpckit's plan, else what Slurm gave."""
+    """Return what was asked for by hpckit's plan, else what Slurm gave, or will give."""
     usage = known.attempts[-1] if known.attempts else None
     limit = known.last.time_limit_min if known.last else None
     plan = known.run.record["plan"] if known.run else {}
     nodes = plan.get("nodes") or (usage.alloc_nodes if usage else None)
-    gpus = plan.get("total_gpus", usage.alloc_gpus if usage else None)
+    gpus = plan.get("total_gpus", _gpus(usage) if usage else None)
     memory = plan.get("mem_gb")
     given = usage.memory_limit_bytes_per_node if usage else None
     minutes = plan.get("time_min", limit)
@@ -135,6 +136,10 @@ def _requested(known: KnownJob) -> Requested:
         memory_bytes_per_node=memory << 30 if memory else given,
         time_limit_s=minutes * 60 if minutes is not None else None,
     )
+
+
+def _gpus(usage: JobUsage) -> int | None:
+    return usage.asked_gpus if usage.alloc_gpus is None else usage.alloc_gpus
 
 
 def _on_each(count: int | None, nodes: int | None) -> int | None:

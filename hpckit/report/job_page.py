@@ -91,9 +91,12 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
 def _shape(job: JobUse) -> Iterator[str]:
     if job.nodes:
         yield counted(job.nodes, "node")
-    if job.gpus is not None:
+    gpus = job.gpus_or_asked
+    if gpus is not None:
+        wanted = job.requested.gpu_type if job.gpus is None else None
         kinds = sorted({in_line(gpu.name) for gpu in job.per_gpu if gpu.name})
-        yield counted(job.gpus, "GPU") + (f" ({', '.join(kinds)})" if kinds else "")
+        kinds = [in_line(wanted)] if wanted else kinds
+        yield counted(gpus, "GPU") + (f" ({', '.join(kinds)})" if kinds else "")
     if asked := _asked(job):
         yield asked
     if job.requested.cores:

@@ -24,6 +24,8 @@ from hpckit.text import counted
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
 _APART_S = 300.0
+# slurm.h, SLURM_INTERACTIVE_STEP and SLURM_BATCH_SCRIPT
+_STEPS = {str(0xFFFFFFFA): "interactive", str(0xFFFFFFFB): "batch"}
 _NAMED = 3  # other jobs, in a note
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
@@ -72,6 +74,12 @@ def names_of(ids: Mapping[str, str]) -> set[str]:
     if said and "array_job_id" in ids:
         said.add(f"{ids['array_job_id']}_{ids.get('array_task_id')}")
     return said
+
+
+def step_of(ids: Mapping[str, str]) -> str:
+    """Return in which step a sampler ran, in accounting's words; a job script is told no number."""
+    name = ids.get("step_id", "batch")
+    return _STEPS.get(name, name)
 
 
 def _of_others(files: Sequence[Columns]) -> Iterator[SourceNote]:
@@ -195,11 +203,19 @@ def samples_folders(known: KnownJob, samples: Path | None) -> list[Path]:
     if known.sampled:
         return [known.sampled.folder]
     last = known.last
-    names = [name for name in (last.raw_id, last.job_id) if name] if last else []
+    said = (last.raw_id, last.job_id, leader_of(last.job_id)) if last else ()
+    names = [name for name in said if name]
     work_dir = known.attempts[-1].work_dir if known.attempts else None
     places = [Path.cwd(), *([Path(work_dir)] if work_dir else [])]
     found = [place / OWN_FOLDER / name for place in places for name in names]
-    return [folder for folder in dict.fromkeys(found) if _is_folder(folder)][:1]
+    there = [folder for folder in dict.fromkeys(found) if _is_folder(folder)]
+    return [folder for folder in there if folder.parent == there[0].parent]
+
+
+def leader_of(job_id: str) -> str | None:
+    """Return the id of a heterogeneous job's first component, of any one's `123+1`."""
+    whole, plus, _ = job_id.partition("+")
+    return whole if plus else None
 
 
 def _is_folder(path: Path) -> bool:
@@ -222,7 +238,7 @@ def read_folders(
     for folder in folders:
         for path in samples_files(folder):
             columns = read_file(path.path, path.host, path.restart, notes, drawn=drawn)
-            if columns and step in (None, columns.header.ids.get("step_id")):
+            if columns and step in (None, step_of(columns.header.ids)):
                 files.append(columns)
     return files, notes
 

@@ -131,7 +131,8 @@ def _one_step(usage: JobUsage, name: str) -> JobUsage:
         nodes=step.hosts or usage.record.nodes,
     )
     nodes = len(step.hosts or ()) or usage.alloc_nodes
-    limit = usage.memory_limit_bytes_per_node
+    each = usage.memory_limit_bytes_per_node
+    limit = step.memory_limit_bytes or (each * nodes if each and nodes else None)
     return replace(
         usage,
         record=record,
@@ -139,7 +140,7 @@ def _one_step(usage: JobUsage, name: str) -> JobUsage:
         total_cpu_s=None,
         admin_comment=None,
         alloc_nodes=nodes,
-        memory_limit_bytes=limit * nodes if limit and nodes else usage.memory_limit_bytes,
+        memory_limit_bytes=limit,
         alloc_cpus=step.cpus or usage.alloc_cpus,
         alloc_gpus=usage.alloc_gpus if step.gpus is None else step.gpus,
     )

@@ -76,10 +76,13 @@ def suspended_notes(held: Sequence[Span]) -> Iterator[SourceNote]:
 
 
 def missing_notes(
-    known: KnownJob, files: Sequence[Columns], *, started: bool
+    known: KnownJob, files: Sequence[Columns], step: str | None, *, started: bool
 ) -> Iterator[SourceNote]:
-    """Say why there are no figures, where there are none."""
-    if not files:
+    """Say why there are no figures of a job or a step of it, where there are none."""
+    if not files and step is not None and started:
+        text = "This step has no samples. A step is sampled by srun hpckit sample -- COMMAND."
+        yield SourceNote(code="no_samples", text=text)
+    elif not files:
         code, text = _why_none(known, started=started)
         yield SourceNote(code=code, text=text)
     elif known.run and known.run.scheduler.one_machine and not any(f.header.gpus for f in files):

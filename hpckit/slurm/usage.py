@@ -33,7 +33,7 @@ def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
     rows = [row for row in rows if is_asked(row.record, wanted)]
     told = cluster.told_config() if rows else {}
     if not cluster.counts_gpus(told):
-        rows = [replace(row, alloc_gpus=row.alloc_gpus or None) for row in rows]
+        rows = [_without_none(row) for row in rows]
     rows = [replace(row, poll_s=poll_s(told)) for row in rows]
     own = {_key(row.record): row for row in rows}
     return {
@@ -69,6 +69,11 @@ def parse_sstat(text: str) -> Iterator[tuple[str, StepUsage]]:
         job_id, dot, step = row["JobID"].partition(".")
         if dot and job_id.isdecimal() and step:
             yield job_id, step_usage(step, row, live=True)
+
+
+def _without_none(row: JobUsage) -> JobUsage:
+    """Leave GPUs open that accounting would not list."""
+    return replace(row, alloc_gpus=row.alloc_gpus or None, asked_gpus=row.asked_gpus or None)
 
 
 def _key(record: JobRecord) -> tuple[object, ...]:

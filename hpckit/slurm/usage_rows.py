@@ -26,7 +26,7 @@ _RECORD = SACCT_FORMAT.split(",")
 # what users write, so that none of theirs can pass for it, and the name last.
 FIXED = (
     *_RECORD[:-1],
-    *("NNodes", "NTasks", "AllocCPUS", "AllocTRES", "ReqMem", "TotalCPU", "MaxRSS"),
+    *("NNodes", "NTasks", "AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "TotalCPU", "MaxRSS"),
     *("TRESUsageInTot", "TRESUsageInMax"),
 )
 FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
@@ -34,6 +34,7 @@ FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
 _ROW_ID = re.compile(r"(\d{1,20}(?:[_+](?:\d{1,20}|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)
 # By how much the polls' CPU time may be above the kernel's before that lacks something.
 _POLLS_EXCEED = 1.1
+_MIB = 1 << 20
 _REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTPE]?)([nc]?)", re.ASCII)
 
 
@@ -43,6 +44,7 @@ class StepUsage:
 
     Attributes:
         step: `batch`, `extern`, `interactive`, or its number; `0+1` is a component of one.
+        memory_limit_bytes: what it was given, on all its nodes together.
         cpu_s: CPU seconds of all its tasks.
         cpu_polled: `cpu_s` is of Slurm's polls, as its sum at the end of tasks lacks some.
         memory_bytes: its highest use: the sum over tasks of each one's peak.
@@ -63,6 +65,7 @@ class StepUsage:
     hosts: tuple[str, ...] | None = None
     cpus: int | None = None
     gpus: int | None = None
+    memory_limit_bytes: int | None = None
     cpu_s: float | None = None
     cpu_polled: bool = False
     memory_bytes: int | None = None
@@ -82,6 +85,8 @@ class JobUsage:
 
     Attributes:
         alloc_gpus: 0 if its allocation has none; None if the allocation is not known.
+        asked_gpus: the same of what it asked for.
+        gpu_type: of its allocation, else of what it asked for.
         memory_limit_bytes: on all nodes together.
         interactive: whether salloc or `srun --pty` started it; None if Slurm does not say.
         total_cpu_s: CPU seconds of all steps.
@@ -92,6 +97,7 @@ class JobUsage:
     alloc_nodes: int | None = None
     alloc_cpus: int | None = None
     alloc_gpus: int | None = None
+    asked_gpus: int | None = None
     gpu_type: str | None = None
     memory_limit_bytes: int | None = None
     total_cpu_s: float | None = None
@@ -104,10 +110,19 @@ class JobUsage:
 
     @property
     def memory_limit_bytes_per_node(self) -> int | None:
-        """The limit on each node, as Slurm gives every node the same."""
+        """The limit on each node; None where Slurm did not give every node the same.
+
+        With memory by core (--mem-per-cpu) or by GPU, a node has more where it has more of these.
+        The batch step has all that the job was given on its node. Without one (srun, salloc) there
+        is no telling where cores cannot be the same on all nodes.
+        """
         if self.memory_limit_bytes is None or not self.alloc_nodes:
             return None
-        return self.memory_limit_bytes // self.alloc_nodes
+        each = self.memory_limit_bytes // self.alloc_nodes
+        batch = next((step.memory_limit_bytes for step in self.steps if step.step == "batch"), None)
+        if batch is None:
+            return None if (self.alloc_cpus or 0) % self.alloc_nodes else each
+        return each if abs(batch - each) <= _MIB else None
 
 
 def parse_usage(text: str, columns: Sequence[str], mark: str = COLUMN) -> list[JobUsage]:
@@ -139,6 +154,7 @@ def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> Step
     """
     total = parse_tres(row.get("TRESUsageInTot", ""))
     most = parse_tres(row.get("TRESUsageInMax", ""))
+    given = parse_tres(row.get("AllocTRES", ""))
     tasks = parse_count(row.get("NTasks", ""))
     largest = _most(parse_size(row.get("MaxRSS", "")), parse_size(most.get("mem", "")))
     memory = parse_size(total.get("mem", ""))
@@ -154,7 +170,8 @@ def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> Step
         tasks=tasks,
         hosts=nodes_or_none(row.get("NodeList", "")),
         cpus=parse_count(row.get("AllocCPUS", "")),
-        gpus=count_gpus(parse_tres(row.get("AllocTRES", ""))),
+        gpus=count_gpus(given),
+        memory_limit_bytes=parse_size(given.get("mem", ""), unit="M") or None,
         cpu_s=cpu_s,
         cpu_polled=polled and not live,
         memory_bytes=_most(memory, largest) or None,
@@ -217,7 +234,7 @@ def _row(lines: list[str], columns: Sequence[str], mark: str) -> Iterator[dict[s
 
 def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage:
     record = sacct_record([row[name] for name in _RECORD])
-    given = parse_tres(row["AllocTRES"])
+    given, asked = parse_tres(row["AllocTRES"]), parse_tres(row.get("ReqTRES", ""))
     if record.name is None:
         # A new job's row has its first step's nodes, and no number of them: all steps' count.
         names = (*(record.nodes or ()), *(host for step in steps for host in step.hosts or ()))
@@ -230,7 +247,8 @@ def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage
         alloc_nodes=nodes or None,
         alloc_cpus=cpus or None,
         alloc_gpus=count_gpus(given),
-        gpu_type=gpu_type(given),
+        asked_gpus=count_gpus(asked),
+        gpu_type=gpu_type(given or asked),
         memory_limit_bytes=parse_size(given.get("mem", ""), unit="M")
         or _requested_memory(row["ReqMem"], nodes, cpus),
         total_cpu_s=parse_cpu_s(row["TotalCPU"]) or None,

@@ -199,8 +199,14 @@ CASES: dict[str, tuple[Sequence[Row], dict[str, Any]]] = {
         {"limit": None, "memory_share": None}),
     "two nodes": (
         [JOB | {"NodeList": "n[1-2]", "NNodes": "2",
-                "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"}, STEP], {"nodes": 2,
+                "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"},
+         step(AllocTRES="cpu=2,gres/gpu=2,mem=32G,node=1")], {"nodes": 2,
                     "memory": None, "limit": 32}),
+    "two nodes with memory by core": (
+        [JOB | {"NodeList": "n[1-2]", "NNodes": "2",
+                "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"},
+         step(AllocTRES="cpu=3,gres/gpu=2,mem=48G,node=1")], {"nodes": 2,
+                    "memory": None, "limit": None}),
     "nodes that cannot be read": (both(NodeList="n[1-"), {}),
     "no list of nodes": (both(NodeList="None assigned"), {}),
     # What it used ---------------------------------------------------------------------------
@@ -354,3 +360,25 @@ def test_a_run_on_this_machine_is_in_no_partition(tmp_path: Path) -> None:
         run = make_run(tmp_path / executor, executor=executor, plan=plan)
         job = identify("7", KnownJob(run=run), ())
         assert (job.account, job.partition, job.qos) == said
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "kind"),
+    [
+        ("billing=2,cpu=2,gres/gpu:h200=6,gres/gpu=6,mem=4G,node=2", 6, "h200"),
+        ("cpu=2,gres/gpu=6,mem=4G,node=2", 6, None),
+        ("cpu=2,mem=4G,node=2", 0, None),
+        ("", None, None),
+    ],
+)
+def test_what_a_waiting_job_asks_for(
+    account: Any, asked: str, gpus: int | None, kind: str | None
+) -> None:
+    """Slurm has given it nothing yet; its page would show one of no GPU."""
+    waiting = {"State": "PENDING", "NodeList": "None assigned", "AllocTRES": "", "NNodes": "2"}
+    waiting |= {"ElapsedRaw": "0", "Start": "Unknown", "End": "Unknown", "ReqTRES": asked}
+    (job,) = account([JOB | waiting])
+    requested = job["requested"]
+    assert (requested["nodes"], requested["gpus"], requested["gpu_type"]) == (2, gpus, kind)
+    assert requested["gpus_per_node"] == (None if gpus is None else gpus // 2)
+    assert (job["gpus"], job["summary"]["gpu_hours"]) == (None, None)

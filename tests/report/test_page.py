@@ -247,3 +247,16 @@ def test_a_narrow_page_of_many_jobs_has_room_for_every_figure() -> None:
         narrow = distribution_page(among, {}, Style(width=60), all_jobs=True)
         assert max(map(len, narrow.splitlines())) <= 60
         assert _words(narrow) == _words(wide)
+
+
+def test_a_waiting_job_has_the_gpus_that_it_asks_for() -> None:
+    asked = Requested(nodes=2, gpus=6, gpu_type="h200", cores=2)
+    job = JobUse(job_id="1", state="PENDING", nodes=2, requested=asked)
+    assert "  2 nodes, 6 GPUs (h200), 2 cores, has not started" in page(Page(job=job), Style())
+    job = JobUse(job_id="1", state="CANCELLED", nodes=2, requested=asked)
+    assert "  2 nodes, 6 GPUs (h200), 2 cores, never started" in page(Page(job=job), Style())
+    without = page(Page(job=replace(job, requested=Requested(gpus=0))), Style())
+    assert "GPU util" not in without
+    # What has run has what it was given, or nobody knows.
+    ran = JobUse(job_id="1", state="COMPLETED", elapsed_s=5, start=1.0, requested=asked)
+    assert "GPUs (h200)" not in page(Page(job=ran), Style())

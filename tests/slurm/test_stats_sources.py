@@ -4,13 +4,13 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.js1 import encode
-from tests.slurm.conftest import Desk, Record, accounted, desk_in, eventually
+from tests.slurm.conftest import HPCKIT, Desk, Record, accounted, desk_in, eventually
 from tests.slurm.playing import NODES, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
 from tests.stats.stub.script import build_library
@@ -22,12 +22,12 @@ BURN = (
 )
 
 
-def sbatch(desk: Desk, command: str, *options: str) -> str:
+def sbatch(desk: Desk, command: str, *options: str, env: Mapping[str, str] | None = None) -> str:
     """Submit as anyone does without hpckit."""
     done = subprocess.run(
         ["sbatch", "--parsable", "--output=/dev/null", *options],
         input=f"#!/bin/bash\n{command}\n",
-        env=desk.env,
+        env=env or desk.env,
         cwd=desk.work,
         capture_output=True,
         text=True,
@@ -100,12 +100,18 @@ def test_a_job_that_was_suspended(desk: Desk) -> None:
 
 
 def test_both_parts_of_a_heterogeneous_job(desk: Desk) -> None:
-    both = "srun --het-group=0 sleep 1 : --het-group=1 sleep 1"
+    both = f"srun --het-group=0,1 {HPCKIT} sample -- sleep 2"
     job_id = sbatch(desk, both, "--mem=50M", ":", "--gpus=1", "--mem=70M")
     accounted(desk.slurm, job_id, rows=2)
     first, second = stats(desk, f"{job_id}+0"), stats(desk, f"{job_id}+1")
     assert [row["job_id"] for row in (first, second)] == [f"{job_id}+0", f"{job_id}+1"]
     assert [row["gpus"] for row in (first, second)] == [0, 1]
+    # Slurm tells both of them SLURM_JOB_ID of the first: so the samples' folder is called.
+    nodes = [[node["host"] for node in row["per_node"]] for row in (first, second)]
+    assert [len(hosts) for hosts in nodes] == [1, 1]
+    assert {note["code"] for row in (first, second) for note in row["notes"]}.isdisjoint(
+        {"unmatched", "no_samples"}
+    )
     assert [row["job_id"] for row in stats(desk, job_id)["jobs"]] == [f"{job_id}+0", f"{job_id}+1"]
 
 
@@ -122,6 +128,34 @@ def test_an_array_and_a_bad_id_in_one_call(desk: Desk) -> None:
     assert [row["job_id"] for row in alone.json["jobs"]] == [f"{job_id}_1"]
     assert "no step '7'; it has batch" in desk.call("stats", f"{job_id}_1.7", expect=2).err
     assert "999999" in alone.err
+
+
+_STEP = (
+    "srun --exact -n1 -c1 --gpus=1 --mem=100 {hpckit} sample -- python3 -c 'import time\n"
+    "while time.process_time() < 2: pass\ntime.sleep(6)' &\n"
+)
+
+
+def test_steps_side_by_side_are_one_job(theatre: Theatre) -> None:
+    """Four steps share a job's cores and GPUs, as many do who pack small trainings into one job."""
+    nodes = {host: [gpu(host, at, [(0, 20.0 + 10 * at)]) for at in range(4)] for host in NODES}
+    desk = theatre.desk
+    played = theatre.environment("packed", nodes)
+    steps = _STEP.format(hpckit=HPCKIT) * 4
+    shape = ("-N1", "-n4", "--gpus=4", "--mem-per-cpu=500")
+    job_id = sbatch(desk, f"{steps}wait", *shape, env=desk.env | played)
+    accounted(desk.slurm, job_id)
+    found = stats(desk, job_id)
+    (node,) = found["per_node"]
+    # Each step's cgroup, or its processes, used 2 s; the sampler's own start comes on top.
+    assert (node["cores"], node["memory_limit_bytes"]) == (4, 2000 << 20)
+    assert 8 <= node["cpu_s"] < 14
+    assert node["cpu_efficiency_percent"] == pytest.approx(node["cores_used"] / 4 * 100)
+    assert len(found["per_gpu"]) == 4
+    step = stats(desk, f"{job_id}.2")
+    assert (step["gpus"], len(step["per_gpu"]), step["per_node"][0]["cores"]) == (1, 1, 1)
+    assert step["summary"]["gpu_utilization_percent"] == step["per_gpu"][0]["utilization_percent"]
+    assert step["summary"]["memory_limit_bytes"] == 100 << 20
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hpckit.stats.sampler import procfs
 from hpckit.stats.sampler.cgroup import find_cgroup
 from hpckit.stats.sampler.job_gpus import Unit, find_mine
-from hpckit.stats.sampler.node import NodeReader, usage_of
+from hpckit.stats.sampler.node import NodeReader, job_cores, usage_of
 from hpckit.stats.sampler.procfs import ProcessTree, all_pids, own_cost
 from hpckit.stats.sampler.schedule import Utilization, add_buffer
 from hpckit.stats.samples.records import GpuInfo, Usage
@@ -214,6 +214,40 @@ def test_half_a_cgroup_is_completed(tmp_path: Path) -> None:
     assert reader.memory_limit_bytes({"SLURM_MEM_PER_NODE": "1024"}) == 1 << 30
     assert reader.memory_limit_bytes({}) is None
     assert reader.summed is None  # CPU time is of the cgroup
+
+
+JOB = {"SLURM_JOB_NODELIST": "c[1-2,7]", "SLURMD_NODENAME": "c7"}
+
+
+@pytest.mark.parametrize(
+    ("said", "cores"),
+    [
+        ({"SLURM_JOB_CPUS_PER_NODE": "16"}, 16),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16(x3)"}, 16),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16(x2),4"} | JOB, 4),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16,4(x2)"} | JOB | {"SLURMD_NODENAME": "c1"}, 16),
+        # Not known, rather than another node's.
+        ({"SLURM_JOB_CPUS_PER_NODE": "16(x2),4"}, None),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16,4"} | JOB, None),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16(x2),4"} | JOB | {"SLURMD_NODENAME": "d1"}, None),
+        ({"SLURM_JOB_CPUS_PER_NODE": "many"} | JOB, None),
+        ({}, None),
+    ],
+)
+def test_the_jobs_cores_here(said: dict[str, str], cores: int | None) -> None:
+    """A step may have fewer of them."""
+    assert job_cores({"SLURM_CPUS_ON_NODE": "2"} | said) == cores
+
+
+def test_memory_that_is_given_by_core(tmp_path: Path) -> None:
+    proc, root = tree(tmp_path, "0::/init.scope\n", {})
+    write_files(proc, process(9, 1, 1, 1))
+    reader = NodeReader(9, lambda *_: None, proc=proc, cgroups=root)
+    by_core = {"SLURM_MEM_PER_CPU": "600", "SLURM_CPUS_ON_NODE": "1"}
+    some = by_core | JOB | {"SLURM_JOB_CPUS_PER_NODE": "1(x2),4"}
+    assert reader.memory_limit_bytes(some) == 2400 << 20
+    assert reader.memory_limit_bytes(some | {"SLURM_MEM_PER_NODE": "100"}) == 100 << 20
+    assert reader.memory_limit_bytes(by_core) is None
 
 
 def test_it_says_of_whose_processes_cpu_time_is(tmp_path: Path) -> None:

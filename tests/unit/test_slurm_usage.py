@@ -357,3 +357,26 @@ def test_a_cell_without_a_zero_never_becomes_one(text: str) -> None:
     step = step_usage("0", dict.fromkeys(("TRESUsageInTot", "MaxRSS", "NTasks", "TotalCPU"), text))
     for value in (step.tasks, step.cpu_s, step.memory_bytes, step.gpu_util_peak):
         assert value != 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "whole", "batch", "each"),
+    [
+        (2, "3000M", "1500M", 1500 << 20),
+        (3, "100G", "34133M", 102400 * 2**20 // 3),
+        # By core (--mem-per-cpu): four cores of five are on the first node.
+        (2, "3000M", "2400M", None),
+        (1, "3000M", None, 3000 << 20),
+        # Of srun or salloc: five cores are not the same on two nodes.
+        (2, "3000M", None, None),
+        (5, "5000M", None, 1000 << 20),
+    ],
+)
+def test_a_nodes_memory_is_known_where_all_nodes_have_the_same(
+    nodes: int, whole: str, batch: str | None, each: int | None
+) -> None:
+    given = f"cpu=5,mem={whole},node={nodes}"
+    rows = [line("7", AllocTRES=given, NNodes=str(nodes))]
+    rows += [line("7.batch", AllocTRES=f"cpu=4,mem={batch},node=1")] if batch else []
+    (usage,) = read(*rows)
+    assert usage.memory_limit_bytes_per_node == each

@@ -75,9 +75,10 @@ def running_job() -> JobUsage:
     return usage
 
 
+_OLD_COLUMNS = [name for name in COLUMNS if name != "ReqTRES"]
 RECORDED = [
     replace(usage, poll_s=1)
-    for usage in parse_usage(slurm_said("sacct-usage-22.05.8.txt"), COLUMNS, MARK)
+    for usage in parse_usage(slurm_said("sacct-usage-22.05.8.txt"), _OLD_COLUMNS, MARK)
 ]
 
 

@@ -5,11 +5,13 @@ once: better than any sum over processes (`procfs`).
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.sampler.cgroup import Cgroup, find_cgroup
 from hpckit.stats.sampler.procfs import ProcessTree, step_root
@@ -74,8 +76,11 @@ class NodeReader:
     def memory_limit_bytes(self, environ: Mapping[str, str]) -> int | None:
         """Return what the job may use here: the cgroup's limit, else Slurm's word (in MiB)."""
         limit = self._cgroup.memory_limit_bytes() if self._cgroup else None
-        megabytes = whole_number(environ.get("SLURM_MEM_PER_NODE", ""))
-        return limit if limit is not None or not megabytes else megabytes << 20
+        if limit is not None:
+            return limit
+        megabytes = whole_number(environ.get("SLURM_MEM_PER_NODE", "")) or 0
+        per_core = whole_number(environ.get("SLURM_MEM_PER_CPU", "")) or 0
+        return (megabytes or per_core * (job_cores(environ) or 0)) << 20 or None
 
     def _say(self, tell: "Tell") -> None:
         if self._missing:
@@ -94,9 +99,27 @@ class NodeReader:
 
 
 def allocated_cores(environ: Mapping[str, str]) -> int | None:
-    """Return how many cores the job may use on this node."""
+    """Return how many cores this step of the job, or the job without Slurm, may use here."""
     given = whole_number(environ.get("SLURM_CPUS_ON_NODE", ""))
     return given or len(os.sched_getaffinity(0))
+
+
+def job_cores(environ: Mapping[str, str]) -> int | None:
+    """Return how many cores all of the job may use here, of which a step may have fewer.
+
+    Slurm has them in the order of the job's nodes: `4(x2),1`.
+    """
+    each: list[int] = []
+    for word in environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
+        match = re.fullmatch(r"(?a)(\d{1,9})(?:\(x(\d{1,5})\))?", word)
+        if not match:
+            return None
+        each += [int(match[1])] * int(match[2] or 1)
+    if len(set(each)) == 1:
+        return each[0]
+    hosts = nodes_or_none(environ.get("SLURM_JOB_NODELIST", "")) or ()
+    at = dict(zip(hosts, each, strict=False)) if len(hosts) == len(each) else {}
+    return at.get(environ.get("SLURMD_NODENAME", ""))
 
 
 def _namespace(proc: Path) -> int:

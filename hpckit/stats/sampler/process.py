@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from hpckit.stats.sampler.gpuset import GpuSet
-from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
+from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id, job_cores
 from hpckit.stats.sampler.procfs import all_pids, own_cost
 from hpckit.stats.sampler.schedule import SPOT_S, SamplerOptions, job_ids, moments, parse, period_s
 from hpckit.stats.sampler.writer import LOST, Writer
@@ -209,6 +209,7 @@ class Sampler:
             gpu_method=opened.method,
             gpu_confidence=SHARED if opened.shared else UNVERIFIED,
             cores=allocated_cores(environ),
+            job_cores=job_cores(environ),
             memory_limit_bytes=self._node.memory_limit_bytes(environ),
             cgroup=self._node.kind,
             summed=self._node.summed,

@@ -26,6 +26,7 @@ _IDS = {
     "het_job_id": "SLURM_HET_JOB_ID",
     "het_offset": "SLURM_HET_JOB_OFFSET",
     "step_id": "SLURM_STEP_ID",
+    "step_gpus": "SLURM_STEP_GPUS",
     "node_id": "SLURM_NODEID",
     "cluster": "SLURM_CLUSTER_NAME",
     "run_id": "HPCKIT_RUN_ID",

@@ -74,13 +74,14 @@ class Header:
 
     Attributes:
         ids: job, array and run ids, where known: `job_id`, `array_job_id`, `array_task_id`,
-            `het_job_id`, `het_offset`, `step_id`, `cluster`, `run_id`, `restart`.
+            `het_job_id`, `het_offset`, `step_id`, `step_gpus`, `cluster`, `run_id`, `restart`.
         epoch_us: wall clock at `mono_us`, which gives every sample's wall time.
         mono_us: CLOCK_BOOTTIME, comparable within one `boot_id`.
         interval_us: what was asked for; the first minutes are finer.
         gpu_method: how the job's GPUs were found (`hpckit.stats.sampler.job_gpus`).
         gpu_confidence: VERIFIED, UNVERIFIED or SHARED at the start; `State` has it later.
-        cores: how many this job may use here.
+        cores: how many this step may use here.
+        job_cores: how many the whole job may; None where that is not known, and in older files.
         memory_limit_bytes: what this job may use here; None if unlimited or unknown.
         cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
         summed: over whose descendants CPU time was summed: the process's number, and before it that
@@ -100,6 +101,7 @@ class Header:
     gpu_method: str | None = None
     gpu_confidence: str = UNVERIFIED
     cores: Count | None = None
+    job_cores: Count | None = None
     memory_limit_bytes: Count | None = None
     cgroup: str | None = None
     summed: str | None = None

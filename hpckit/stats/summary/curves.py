@@ -6,7 +6,7 @@ seen in the picture of a week. Pure, but for the files that `read_drawn` reads.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, pairwise
 
 from hpckit.frozen import frozen
@@ -18,6 +18,7 @@ from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.pieces import piece_of
 from hpckit.stats.summary.attempts import Span, clocks_of, grouped, outliving, seen_span
 from hpckit.stats.summary.clock import Clock, bin_width_s, weighted
+from hpckit.stats.summary.coverage import Interval, length, union
 from hpckit.stats.summary.timeline import row_of
 
 # A picture is some 1000 points wide, and can be zoomed.
@@ -30,6 +31,8 @@ _RATE = 1_000_000
 Band = tuple[float, float, float]  # lowest, mean, highest
 # Of one bin: microseconds in which a value is known, integral over them, lowest, highest.
 Sums = tuple[int, float, float, float]
+# Of one device, by whose processes it is of (`Header.summed`); None: all of the job's.
+Owners = dict[str | None, dict[int, Sums]]
 Device = tuple[str, str | None, int | None]  # host, GPU's UUID, its index
 
 
@@ -163,19 +166,26 @@ def _rows(
     files: Sequence[Columns], start: float, width_s: int, count: int
 ) -> Iterator[tuple[tuple[str, bool], Device, tuple[Band | None, ...]]]:
     """Yield the lines of one attempt; a device's several files are one line."""
-    found: dict[tuple[str, bool], dict[Device, dict[int, Sums]]] = {}
+    found: dict[tuple[str, bool], dict[Device, Owners]] = {}
+    seen: dict[str, dict[int, list[Interval]]] = {}
     reach_us = 0
     for columns, clock in clocks_of(files, start, width_s):
+        for number, extent in _extents(columns, clock):
+            seen.setdefault(columns.header.host, {}).setdefault(number, []).append(extent)
         reach_us = max(reach_us, clock.reach_us)
         for metric, of_gpus in _drawn():
             for device, column in _columns(columns, metric, of_gpus):
                 lines = found.setdefault((metric.name, of_gpus), {})
-                _add(lines.setdefault(device, {}), _bins(columns, clock, column))
+                # Of a node without cgroups each step has its own processes.
+                owner = None if of_gpus else columns.header.summed
+                owners = lines.setdefault(device, {})
+                _add(owners.setdefault(owner, {}), _bins(columns, clock, column))
     reach = reach_us // (width_s * 1_000_000)
     drawn = {(metric.name, of_gpus): metric.drawn for metric, of_gpus in _drawn()}
     for key, lines in found.items():
         shape = drawn[key] or Drawn(unit="")
-        for device, bins in lines.items():
+        for device, owners in lines.items():
+            bins = _side_by_side([*owners.values()], seen[device[0]])
             bands = {number: _band(sums, shape) for number, sums in bins.items()}
             yield key, device, row_of(bands, count, reach)
 
@@ -228,6 +238,29 @@ def _add(bins: dict[int, Sums], more: Iterator[tuple[int, Sums]]) -> None:
             weight_us, amount = weight_us + known[0], amount + known[1]
             low, high = min(low, known[2]), max(high, known[3])
         bins[number] = (weight_us, amount, low, high)
+
+
+def _side_by_side(
+    owners: Sequence[dict[int, Sums]], seen: Mapping[int, Sequence[Interval]]
+) -> dict[int, Sums]:
+    """Add up what several use at one time; `seen` is when they were, of each bin."""
+    if len(owners) == 1:
+        return owners[0]
+    found: dict[int, Sums] = {}
+    for number in sorted({number for own in owners for number in own}):
+        rows = [own[number] for own in owners if number in own]
+        weight_us = max(length(union([seen.get(number, ())])), *(row[0] for row in rows))
+        amount = sum(row[1] for row in rows)
+        low, high = sum(row[2] for row in rows), sum(row[3] for row in rows)
+        found[number] = (weight_us, amount, min(low, amount / weight_us), high)
+    return found
+
+
+def _extents(columns: Columns, clock: Clock) -> Iterator[tuple[int, Interval]]:
+    """Yield from when to when a file has samples in each bin."""
+    for part in clock.bins:
+        begin, end = columns.times[max(part.first - 1, 0)], columns.times[part.last - 1]
+        yield part.number, (begin - clock.origin_us, end - clock.origin_us)
 
 
 def _band(sums: Sums, drawn: Drawn) -> Band:

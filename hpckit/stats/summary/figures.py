@@ -356,6 +356,12 @@ class JobUse:
     timeseries_file: str | None = None
 
     @property
+    def gpus_or_asked(self) -> int | None:
+        """Its GPUs; those it asks for while it waits, and if it never had a node."""
+        waits = self.elapsed_s is None and self.start is None and self.gpus is None
+        return self.requested.gpus if waits else self.gpus
+
+    @property
     def has_gpus(self) -> bool:
         """Whether anything is to be said of GPUs; also where nobody knows how many it has."""
-        return self.gpus != 0 or bool(self.per_gpu)
+        return self.gpus_or_asked != 0 or bool(self.per_gpu)

@@ -5,8 +5,7 @@ from typing import Any
 
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
-from hpckit.stats.samples.columns import Columns
-from hpckit.stats.summary.clock import Clock, file_times, known_flags, read_time
+from hpckit.stats.summary.clock import file_times, known_flags, read_time
 from hpckit.stats.summary.coverage import Interval, enough_of, length, percent_of, union
 from hpckit.stats.summary.figures import GpuUse, NodeUse
 from hpckit.stats.summary.over_time import (
@@ -19,8 +18,8 @@ from hpckit.stats.summary.over_time import (
     highest,
     most,
 )
+from hpckit.stats.summary.side_by_side import File, cores_of, memory_peak
 
-File = tuple[Columns, Clock]
 METRICS = tuple(row for row in NODE if row.figure)
 
 
@@ -67,6 +66,7 @@ def tally_node(
     """
     read = union(read_time(clock, columns.times) for columns, clock in files)
     newest = files[-1][0].header
+    cores, whole = cores_of(files)
     cpu_us, cpu_seen_us = growth(list(_series(files, "cpu_us")))
     if suspended_us:
         known_us = length(union(_known_time(file, "cpu_us") for file in files))
@@ -79,11 +79,11 @@ def tally_node(
         due_us=due_us,
         covered_us=min(length(read) + unsaid(files, read), due_us),
         seen_us=sum(file_times(*file)[2] for file in files),
-        cores=newest.cores,
+        cores=cores,
         memory_limit=newest.memory_limit_bytes or memory_limit,
-        cpu_us=cpu_us,
+        cpu_us=cpu_us if whole else None,
         cpu_seen_us=cpu_seen_us,
-        memory_peak=most(highest(columns.node.get("memory_bytes")) for columns, _ in files),
+        memory_peak=memory_peak(files),
         memory_us=length(union(_known_time(file, "memory_bytes") for file in files)),
         own_cpu_us=add_known(highest(columns.counters.get("own_cpu_us")) for columns, _ in files),
         sums={row.name: add_up(row.over_time, list(_series(files, row.name))) for row in METRICS},

@@ -134,10 +134,7 @@ def growth(series: Sequence[Series]) -> tuple[int | None, int]:
     A cgroup's counter is the job's: what ran between two steps is in it, too. Where processes are
     summed, each step has its own.
     """
-    points = _counters(series)
-    joined = sorted(point for found in points for point in found)
-    if all(before[1] <= after[1] for before, after in pairwise(joined)):
-        points = [joined]
+    points = [part for found in _counters(series) for part in _joined(found)]
     grown = [found[-1][1] - found[0][1] for found in points if len(found) > 1]
     # One that fell is a sum over processes of which some have ended: not known.
     if not grown or min(grown) < 0:
@@ -146,24 +143,33 @@ def growth(series: Sequence[Series]) -> tuple[int | None, int]:
     return sum(grown), length(seen)
 
 
-def _counters(series: Sequence[Series]) -> list[list[Interval]]:
-    """Return the ends of each counter; of one that several samplers read at once, all of theirs.
+def _joined(counters: Sequence[list[Interval]]) -> Sequence[list[Interval]]:
+    """Return counters of one owner as one, where that never falls."""
+    joined = sorted(point for found in counters for point in found)
+    if all(before[1] <= after[1] for before, after in pairwise(joined)):
+        return [joined]
+    return counters
+
+
+def _counters(series: Sequence[Series]) -> list[list[list[Interval]]]:
+    """Return the ends of each owner's counters; of one that several read at once, all of theirs.
 
     A sample's time is that before it is read: where two samplers take turns in between, the later
     one has the lower value, and the counter has not fallen.
     """
-    found: list[list[Interval]] = []
-    newest: dict[str | None, list[Interval]] = {}
+    found: dict[str | None, list[list[Interval]]] = {}
     for row in series:
         whose, points = _whose(row.columns), list(_points(row))
-        known = newest.get(whose, [])
-        if points and known and whose and points[0][0] <= known[-1][0]:
+        if not points:
+            continue
+        counters = found.setdefault(whose, [])
+        if counters and whose and points[0][0] <= counters[-1][-1][0]:
+            known = counters[-1]
             times, values = zip(*sorted([*known, *points]), strict=True)
             known[:] = zip(times, accumulate(values, max), strict=True)
-        elif points:
-            newest[whose] = points
-            found.append(points)
-    return found
+        else:
+            counters.append(points)
+    return list(found.values())
 
 
 def _whose(columns: Columns) -> str | None:

@@ -89,9 +89,14 @@ def _line(
     count: int,
     reach: int,
 ) -> Line:
-    bins: dict[int, float] = {}
+    # Of each step whose processes are summed, its own; a cgroup's are the job's, read by any.
+    owners: dict[str | None, dict[int, float]] = {}
     for columns, clock in files:
-        bins |= read(columns, clock)
+        owners.setdefault(columns.header.summed, {}).update(read(columns, clock))
+    bins: dict[int, float] = {}
+    for own in owners.values():
+        for number, value in own.items():
+            bins[number] = bins.get(number, 0.0) + value
     return Line(host=files[0][0].header.host, values=row_of(bins, count, reach))
 
 

@@ -65,8 +65,8 @@ def _usual(values: "array[int]", missing: int) -> int | None:
 
 
 def _cores_busy(columns: Columns, parts: Sequence[tuple[int, int]]) -> float | None:
-    rate = _rate(columns, "cpu_us", parts)
-    cores = columns.header.cores
+    rate, header = _rate(columns, "cpu_us", parts), columns.header
+    cores = header.cores if header.summed else header.job_cores or header.cores
     return rate / 1e6 / cores * 100 if rate is not None and cores else None
 
 
