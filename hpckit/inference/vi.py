@@ -240,10 +240,11 @@ class VI:
             SetupError: no sample gave a number, or the estimator's own numbers are none any more,
                 or the ranks have not the same data, simulator, weights or settings.
         """
-        if not self._compared:  # `run` has not given all ranks rank 0's weights
-            weights = self.posterior_estimator.state_dict()
-            self._compare(data, **{"the estimator's weights": dict(weights)})
-        figures = self._epoch(data)
+        with self.files.ranks.ending_together():
+            if not self._compared:  # `run` has not given all ranks rank 0's weights
+                weights = self.posterior_estimator.state_dict()
+                self._compare(data, **{"the estimator's weights": dict(weights)})
+            figures = self._epoch(data)
         self.history.count(figures)
         total, loss, regularisation = figures.total, figures.loss, figures.regularisation
         return torch.tensor(total), torch.tensor(loss), torch.tensor(regularisation)
@@ -263,7 +264,8 @@ class VI:
         events, best, since_best = self._events(), math.inf, 0
         for epoch in range(max_epochs):
             optimizer.zero_grad()
-            value = self.objective.differentiate_divergence(epoch)
+            with self.files.ranks.ending_together():
+                value = self.objective.differentiate_divergence(epoch)
             events.write(epoch, init_loss=value)
             since_best = 0 if value < best else since_best + 1
             best = min(best, value)
