@@ -204,14 +204,16 @@ class VI:
                 n_epochs=n_epochs,
                 max_epochs_without_improvement=max_epochs_without_improvement,
             )
-            self._begin()
+            resumed, given_up = self._begin(), False
+            if resumed:  # it may have ended
+                given_up = self.history.since_best >= max_epochs_without_improvement
             events = self._events()
             progress = ProgressLine(
                 n_epochs,
                 shown=self.progress_bar and self.files.ranks.leads,
                 info=self.progress_info,
             )
-            while self.history.epochs < n_epochs:
+            while self.history.epochs < n_epochs and not given_up:
                 before = deepcopy(self.posterior_estimator.state_dict())
                 figures = self._epoch(data)
                 if self.history.count(figures):
@@ -238,10 +240,11 @@ class VI:
             SetupError: no sample gave a number, or the estimator's own numbers are none any more,
                 or the ranks have not the same data, simulator, weights or settings.
         """
-        if not self._compared:  # `run` has not given all ranks rank 0's weights
-            weights = self.posterior_estimator.state_dict()
-            self._compare(data, **{"the estimator's weights": dict(weights)})
-        figures = self._epoch(data)
+        with self.files.ranks.ending_together():
+            if not self._compared:  # `run` has not given all ranks rank 0's weights
+                weights = self.posterior_estimator.state_dict()
+                self._compare(data, **{"the estimator's weights": dict(weights)})
+            figures = self._epoch(data)
         self.history.count(figures)
         total, loss, regularisation = figures.total, figures.loss, figures.regularisation
         return torch.tensor(total), torch.tensor(loss), torch.tensor(regularisation)
@@ -261,7 +264,8 @@ class VI:
         events, best, since_best = self._events(), math.inf, 0
         for epoch in range(max_epochs):
             optimizer.zero_grad()
-            value = self.objective.differentiate_divergence(epoch)
+            with self.files.ranks.ending_together():
+                value = self.objective.differentiate_divergence(epoch)
             events.write(epoch, init_loss=value)
             since_best = 0 if value < best else since_best + 1
             best = min(best, value)
@@ -294,6 +298,8 @@ class VI:
         """Take one step."""
         epoch = self.history.epochs
         self._steps.zero_grad()
+        for weight in self.objective.parameters:  # also those that the optimizer does not have
+            weight.grad = None
         figures, stops = self.objective.differentiate(data, epoch, stop=self.should_stop())
         norm = float(clip_grad_norm_(self.objective.parameters, self.gradient_clipping_norm))
         if not (math.isfinite(norm) and math.isfinite(figures.regularisation)):
@@ -321,20 +327,25 @@ class VI:
         settings["the optimizer's settings"] = optimizer_settings(self._steps)
         refuse_differences(self.files.ranks, made, settings)
 
-    def _begin(self) -> None:
-        """Make all ranks start from the same weights: a checkpoint's, or rank 0's."""
+    def _begin(self) -> bool:
+        """Make all ranks start from the same weights: a checkpoint's, or rank 0's.
+
+        Returns:
+            Whether the fit goes on from a checkpoint.
+        """
         if not self.objective.parameters:
             raise SetupError("the posterior estimator has no parameters to fit")
         if self.history.epochs:
-            return  # a second call of run goes on
+            return False  # a second call of run goes on
         if self.resume and (state := self.files.load()):
             self._restore(state)
-            return
+            return True
         synchronise(self.posterior_estimator, self.files.ranks)
         if self.initialize_estimator_to_prior:
             reached = self.initialize_estimator()
             self._tell(f"estimator fitted to the prior: divergence {reached:.3g}")
             self.files.write("estimator_fit_to_prior.pt", self.posterior_estimator.state_dict())
+        return False
 
     def _restore(self, state: dict[str, Any]) -> None:
         refuse_other_fit(self.objective.settings, state["settings"])
@@ -346,6 +357,10 @@ class VI:
 
     def _save(self) -> None:
         """Write what is needed to go on, and both sets of weights by themselves."""
+        # The checkpoint last: a fit that goes on from it at its end writes the others no more.
+        self.files.write("last_estimator.pt", self.posterior_estimator.state_dict())
+        if self.best_estimator_state_dict is not None:
+            self.files.write("best_estimator.pt", self.best_estimator_state_dict)
         self.files.save(
             {
                 "settings": self.objective.settings,
@@ -355,9 +370,6 @@ class VI:
                 "history": self.history.state_dict(),
             }
         )
-        self.files.write("last_estimator.pt", self.posterior_estimator.state_dict())
-        if self.best_estimator_state_dict is not None:
-            self.files.write("best_estimator.pt", self.best_estimator_state_dict)
 
     def _events(self) -> Events:
         out = self.files.folder

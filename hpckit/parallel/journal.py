@@ -58,6 +58,7 @@ class Journal:
         self._leads = leads
         self._metrics: Metrics | None = None
         self._window = self._epoch = (time.perf_counter(), 0)
+        self._counted = 0.0  # when the last step was; tests at the end of an epoch come later
         self._throughput = Throughput(devices)
 
     def resume(self, checkpoint: Mapping[str, Any]) -> None:
@@ -120,11 +121,12 @@ class Journal:
         self.loss_sum, self.hits = self.loss_sum + loss_sum, self.hits + hits
         self._window = (self._window[0], self._window[1] + size)
         self._epoch = (self._epoch[0], self._epoch[1] + size)
+        self._counted = time.perf_counter()
         self._throughput.step(size)
         # Also at the last one, so that a run of few steps has its loss somewhere.
         if self.step % self._log_every == 0 or self.step == self.total_steps:
             epoch = (self.step - 1) // self.steps_per_epoch + 1
-            self._write(epoch, loss=loss_sum / size, samples_per_s=_rate(self._window))
+            self._write(epoch, loss=loss_sum / size, samples_per_s=self._rate(self._window))
             self._window = (time.perf_counter(), 0)
 
     def end_epoch(self, test_loss: float, accuracy: float) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ class Journal:
         report = {
             "train_loss": self.loss_sum / self.samples,
             "train_accuracy": self.hits / self.samples,
-            "samples_per_s": _rate(self._epoch),
+            "samples_per_s": self._rate(self._epoch),
         }
         self.loss_sum = self.hits = 0.0
         self.accuracy = accuracy
@@ -148,7 +150,9 @@ class Journal:
         if epoch % every and epoch != self.epochs:
             return ()
         better, self.best = accuracy > self.best, max(accuracy, self.best)
-        return ("last.pt", "best.pt") if better else ("last.pt",)
+        # best.pt first: last.pt says how good it is, and who is killed in between goes on from the
+        # one before, and writes both again.
+        return ("best.pt", "last.pt") if better else ("last.pt",)
 
     def end(self, setting: str) -> None:
         """Say how fast the run was, and how it ended."""
@@ -161,6 +165,10 @@ class Journal:
         right = f"{self.judged} of the target:" if self.judged else "accuracy"
         self.tell(f"held-out {right} {self.accuracy:.3f} after {epochs}, {setting}")
 
+    def _rate(self, window: tuple[float, int]) -> float:
+        """Return samples per second of a window, from its begin to the last step."""
+        return window[1] / (self._counted - window[0])
+
     def _write(self, epoch: int, **figures: float | str) -> None:
         if self._metrics:
             self._metrics.write(self.step, epoch, **figures)
@@ -169,7 +177,3 @@ class Journal:
 def counted(number: int, noun: str) -> str:
     """Return '1 rank' or '8 ranks'."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _rate(window: tuple[float, int]) -> float:
-    return window[1] / (time.perf_counter() - window[0])

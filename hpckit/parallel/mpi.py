@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -39,6 +39,10 @@ class Spent:
 
 # So long a rank leaves rank 0 time to say what is wrong, when it is the same for all.
 _GRACE_S = 1.0
+
+
+class _AllEnd(SystemExit):
+    """This rank has said why all end; blocks of `ending_together` around say no more."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ class Ranks:
 
     def share(self, make: Callable[[], Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
         """Let rank 0 make arrays of numbers, and give them to all ranks."""
-        arrays = [np.ascontiguousarray(array) for array in make()] if self.leads else []
+        with self.ending_together():
+            arrays = [np.ascontiguousarray(array) for array in make()] if self.leads else []
         if self.comm is None:
             return arrays
         header = json.dumps([[array.shape, array.dtype.str] for array in arrays]).encode()
@@ -146,10 +151,13 @@ class Ranks:
     def ending_together(self) -> Iterator[None]:
         """Within this, an exception on one rank ends all of them: others would wait for it forever.
 
-        What a user can mend (SetupError) is one line, anything else a traceback.
+        What a user can mend (SetupError) is one line, as are Ctrl-C and `sys.exit` of a simulator;
+        anything else is a traceback.
         """
         try:
             yield
+        except _AllEnd:
+            raise
         except SetupError as error:
             if self.comm is None:
                 raise
@@ -160,17 +168,20 @@ class Ranks:
             if self.comm is None:
                 raise
             self._end_all(f"rank {self.rank} of {self.size}:\n{traceback.format_exc()}", 1)
+        except BaseException as error:  # GeneratorExit and others of the kind, too
+            if self.comm is None:
+                raise
+            self._end_all(f"rank {self.rank} of {self.size} ended alone: {error!r}\n", 1)
 
-    def _end_all(self, words: str, status: int) -> None:
+    def _end_all(self, words: str, status: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.write(words)
         sys.stderr.flush()
-        if "HPCKIT_MPI_SCRIPT" in os.environ:
-            # hpckit runs this script, and ends all ranks when one does not end well. Slurm's PMIx
-            # would kill everything at MPI_Abort, the record of which rank failed too.
-            sys.exit(status)
-        if self.comm is not None:
-            self.comm.Abort(status)
+        # Where hpckit runs this script, it ends all ranks when one does not end well. Slurm's PMIx
+        # would kill everything at MPI_Abort, the record of which rank failed too.
+        if self.comm is not None and "HPCKIT_MPI_SCRIPT" not in os.environ:
+            self.comm.Abort(status)  # MPICH's returns, and the signal comes a moment later
+        raise _AllEnd(status)
 
     def _buffer(self, values: torch.Tensor) -> torch.Tensor:
         """Return a copy that MPI can read and write."""

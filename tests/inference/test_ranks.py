@@ -68,6 +68,23 @@ def test_a_rank_that_fails_ends_all(how: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("raised", "step"), "ZeroDivisionError: the simulator of rank 1"),
+        (("raised", "share"), "ZeroDivisionError: division by zero"),
+        (("exited", "run"), "rank 1 of 3 ended alone: SystemExit('no luck')"),
+        (("interrupted", "step"), "rank 1 of 3 ended alone: KeyboardInterrupt()"),
+    ],
+    ids=["step", "share", "exit", "interrupted"],
+)
+def test_whatever_ends_a_rank_ends_all(words: tuple[str, str], line: str) -> None:
+    """Else the others would wait for it for ever, and it for them, in MPI_Finalize."""
+    status, _, said = ended(start(3, Path(__file__).with_name("failing.py"), *words))
+    assert status != 0
+    assert said.count(line) == 1
+
+
+@pytest.mark.parametrize(
     ("what", "how", "named"),
     [
         ("data", "compared", "the data"),

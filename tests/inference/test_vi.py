@@ -13,6 +13,7 @@ import torch
 
 from hpckit.inference import noise
 from hpckit.inference.gaussian import TrainableGaussian
+from hpckit.inference.progress import RunFiles
 from hpckit.inference.vi import VI
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
@@ -179,6 +180,20 @@ def test_it_stops_when_nothing_improves(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "last.pt").exists()
 
 
+def test_a_fit_that_gave_up_stays_as_it_is_when_it_goes_on(tmp_path: Path) -> None:
+    def fit(resume: bool) -> VI:
+        made = make(lambda params, data: (params - data).square().sum(), tmp_path, resume=resume)
+        made.run(A, 1000, 4)
+        return made
+
+    ended, resumed = fit(resume=False), fit(resume=True)
+    assert resumed.losses_hist == ended.losses_hist
+    longer = make(
+        lambda params, data: (params - data).square().sum(), tmp_path, lr=0.0, resume=True
+    )
+    assert longer.run(A, 1000, 6).epochs > ended.history.epochs
+
+
 def test_it_stops_when_asked() -> None:
     asked = iter([False, False, True])
     vi = make(should_stop=lambda: next(asked))
@@ -262,6 +277,36 @@ def test_clipping_bounds_the_gradient() -> None:
     vi.step(A)
     norm = torch.cat([row.grad.reshape(-1) for row in vi.objective.parameters]).norm()
     assert float(norm) == pytest.approx(0.01, rel=1e-4)
+
+
+def test_an_optimizer_of_some_weights_sees_the_gradient_of_one_epoch() -> None:
+    estimator = TrainableGaussian(torch.zeros(2))
+    vi = make(estimator=estimator)
+    vi.optimizer = torch.optim.SGD([estimator.mu], lr=0.0)
+    gradients = []
+    for _ in range(2):
+        vi.objective.parameters[0].grad = None
+        vi.history.losses["total"].clear()  # the same epoch again, so the same draws
+        vi.step(A)
+        gradients.append([row.grad.clone() for row in vi.objective.parameters])
+    for one, again in zip(*gradients, strict=True):
+        assert torch.equal(one, again)
+
+
+def test_a_fit_killed_before_its_last_checkpoint_has_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vi = make(out=tmp_path)
+    monkeypatch.setattr(RunFiles, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        vi.run(A, 3)
+    last = torch.load(tmp_path / "last_estimator.pt", weights_only=True)
+    assert torch.equal(last["mu"], vi.posterior_estimator.mu)
+    assert (tmp_path / "best_estimator.pt").exists()
+
+
+def killed(files: RunFiles, state: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

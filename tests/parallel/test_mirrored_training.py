@@ -381,6 +381,62 @@ def test_synchronised_statistics_are_those_of_one_device(
     assert found == pytest.approx(one_loss(wanted.eval(), batches), rel=1e-11)
 
 
+def shared() -> nn.Sequential:
+    """One BatchNorm in two places, and a weight that it shares with another one."""
+    first, other = nn.BatchNorm1d(5), nn.BatchNorm1d(5)
+    other.weight = first.weight
+    linear = nn.Linear(5, 5)
+    return nn.Sequential(linear, first, nn.Sequential(linear, first), other, nn.Linear(5, 1))
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_modules_in_several_places_stay_shared_when_synchronised(replicas: int) -> None:
+    torch.manual_seed(0)
+    module, batches = shared().double(), data(24, 8, torch.float64)
+    strategy, model, optimizer = mirrored(
+        replicas, OPTIMIZERS["momentum"], module, sync_batch_norm=True
+    )
+    wanted, losses = alone(copy.deepcopy(module), batches, OPTIMIZERS["momentum"], 3)
+    history = strategy.fit(model, batches, nn.MSELoss(), optimizer, 3)
+    assert history["loss"] == pytest.approx(losses, rel=1e-11)
+    state = model.state_dict()
+    assert state.keys() == wanted.state_dict().keys()
+    for name, value in wanted.state_dict().items():
+        torch.testing.assert_close(state[name], value, rtol=1e-11, atol=1e-11)
+
+
+def test_the_state_has_the_mean_of_buffers_under_each_name() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"], shared().double())
+    strategy.fit(model, data(8, 8, torch.float64), nn.MSELoss(), optimizer)
+    own = [copy[1].running_mean for copy in model.copies]  # type: ignore[index]
+    state = model.state_dict()
+    for name in ("1.running_mean", "2.1.running_mean"):
+        assert torch.equal(state[name], (own[0] + own[1]) / 2), name
+
+
+@pytest.mark.parametrize("built", [False, True], ids=["mirrored", "built in scope"])
+def test_parts_that_are_kept_in_eval_mode_stay_so(built: bool) -> None:
+    strategy = MirroredStrategy("cpu:2")
+    model: Mirrored | nn.Module
+    optimizer: MirroredOptimizer | torch.optim.Optimizer
+    if built:
+        with strategy.scope():
+            model = normalized()
+        model[1].eval()  # type: ignore[index]
+        optimizer, copies = OPTIMIZERS["sgd"](model), (model,)
+    else:
+        module = normalized()
+        module[1].eval()  # type: ignore[index]
+        model = strategy.mirror(module)
+        optimizer, copies = strategy.optimizer(model, OPTIMIZERS["sgd"]), model.copies
+    batches = data(8, 4, torch.float64)
+    strategy.fit(model, batches, nn.MSELoss(), optimizer, 2, validation_data=batches)
+    strategy.predict(model, [batches[0][0]])
+    for one in copies:
+        assert [part.training for part in one.children()] == [True, False, True]
+        assert not one[1].running_mean.any()  # type: ignore[index]
+
+
 def one_loss(model: nn.Module, batches: Batches) -> float:
     inputs, targets = (torch.cat(part) for part in zip(*batches, strict=True))
     with torch.no_grad():

@@ -21,6 +21,7 @@ from hpckit.parallel.run_folder import (  # noqa: E402
     load_checkpoint,
     make_folder,
     save_checkpoint,
+    save_whole,
 )
 from hpckit.parallel.throughput_writer import ThroughputWriter  # noqa: E402
 
@@ -283,3 +284,59 @@ def test_a_run_of_few_steps_has_its_loss_in_a_line_of_steps() -> None:
         for loss in (2.0, 4.0, 8.0):
             journal.count(loss, 0.0)
     assert [(row["step"], row["epoch"], row["loss"]) for row in rows.rows] == [(4, 2, 1), (6, 2, 4)]
+
+
+def test_an_epochs_speed_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of a second each, then tests and a checkpoint of 100 seconds."""
+    now = 0.0
+    monkeypatch.setattr("hpckit.parallel.journal.time.perf_counter", lambda: now)
+    journal = Journal(
+        samples=4, batch_size=2, epochs=2, log_every=9, checkpoint_every=1, settings={},
+        devices="1xCPU", workload="ddp",
+    )  # fmt: skip
+    rows = Rows()
+    journal.open(cast("Metrics", rows))
+    for _ in journal.epochs_left():
+        for _ in range(2):
+            now += 1.0
+            journal.count(1.0, 0.0)
+        now += 100.0
+        journal.end_epoch(1.0, 0.5)
+        now += 100.0
+    speeds = [row["samples_per_s"] for row in rows.rows if "test_loss" in row]
+    assert speeds == [2.0, 2.0]
+
+
+def test_a_run_killed_between_two_checkpoints_writes_both_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """best.pt is there whenever last.pt says how good it is."""
+
+    def begun() -> Journal:
+        return Journal(
+            samples=1, batch_size=1, epochs=2, log_every=9, checkpoint_every=1, settings={},
+            devices="1xCPU", workload="ddp",
+        )  # fmt: skip
+
+    def write(path: Path, state: dict[str, object], *, keep: bool = False) -> None:
+        if killed and killed.pop():
+            raise KeyboardInterrupt
+        save_whole(path, state, keep=keep)
+
+    monkeypatch.setattr("hpckit.parallel.run_folder.save_whole", write)
+    make_folder(tmp_path)
+    killed, journal = [True, False], begun()  # the second write
+    journal.count(1.0, 1.0)
+    names = journal.end_epoch(1.0, 0.5)
+    assert len(names) == 2
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, journal.state(), names)
+    again, found = begun(), load_checkpoint(tmp_path)
+    if found is not None:
+        again.resume(found)
+    for _ in range(again.step, 2):
+        again.count(1.0, 1.0)
+        names = again.end_epoch(1.0, 0.5)
+        save_checkpoint(tmp_path, again.state(), names)
+    best = torch.load(tmp_path / "checkpoints" / "best.pt", weights_only=True)
+    assert best["best"] == 0.5

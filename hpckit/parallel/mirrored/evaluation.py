@@ -87,15 +87,22 @@ def predict(strategy: Strategy, model: Mirrored | nn.Module, batches: Iterable[T
 
 @contextmanager
 def in_mode(model: Mirrored | nn.Module, *, training: bool) -> Iterator[None]:
-    """Have a model in a mode; to evaluate, all copies have the same buffers."""
-    before = model.training
+    """Have a model in a mode, then as it was; to evaluate, all copies have the same buffers.
+
+    Where it is in that mode already, parts of it that are not stay so: BatchNorm that is kept in
+    eval mode, for example.
+    """
+    copies = model.copies if isinstance(model, Mirrored) else (model,)
+    before = [(module, module.training) for one in copies for module in one.modules()]
     if not training and isinstance(model, Mirrored):
         model.sync_buffers()
-    model.train(training)
+    if model.training != training:
+        model.train(training)
     try:
         yield
     finally:
-        model.train(before)
+        for module, was in before:
+            module.training = was
 
 
 def run_summed(

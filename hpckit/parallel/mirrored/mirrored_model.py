@@ -32,9 +32,12 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def like(cls, plain: _BatchNorm) -> "SyncBatchNorm":
-        """Return one with the settings, parameters and buffers of a plain BatchNorm."""
+        """Return one with the settings of a plain BatchNorm, and its very parameters and buffers.
+
+        So a weight that several modules share stays shared.
+        """
         made = cls.__new__(cls)
-        made.__dict__.update(copy.deepcopy(plain.__dict__))
+        made.__dict__.update(plain.__dict__)
         return made
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -96,14 +99,15 @@ class SyncBatchNorm(_BatchNorm):
 
 def with_sync_batchnorm(module: nn.Module) -> nn.Module:
     """Return a copy of a module in which every BatchNorm adds up over replicas."""
-    if isinstance(module, _BatchNorm):
-        return SyncBatchNorm.like(module)
     copied = copy.deepcopy(module)
+    synced: dict[nn.Module | None, nn.Module] = {
+        one: SyncBatchNorm.like(one) for one in copied.modules() if isinstance(one, _BatchNorm)
+    }
     for parent in list(copied.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm):
-                setattr(parent, name, SyncBatchNorm.like(child))
-    return copied
+        for name, child in parent._modules.items():  # one that stands in several places, in each
+            if child in synced:
+                parent._modules[name] = synced[child]
+    return synced.get(copied, copied)
 
 
 def is_synced(modules: Sequence[nn.Module]) -> bool:
@@ -190,10 +194,11 @@ class Mirrored(OfOneStrategy):
     def state_dict(self) -> dict[str, Any]:
         """Return one copy for all: a plain module can load it, and any number of replicas."""
         state: dict[str, Any] = self.copies[0].state_dict()
-        names = [name for name, _ in self.copies[0].named_buffers()]
-        for name, values in zip(names, self._buffers(), strict=True):
+        one_of = {id(values[0]): one_buffer(values) for values in self._buffers()}
+        # A module that stands in several places has as many names.
+        for name, buffer in self.copies[0].named_buffers(remove_duplicate=False):
             if name in state:
-                state[name] = one_buffer(values)
+                state[name] = one_of[id(buffer)]
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
