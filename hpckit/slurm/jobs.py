@@ -185,10 +185,17 @@ def ends(job_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
 
 
 def parse_ends(text: str) -> dict[str, tuple[str, int]]:
-    """Read what squeue said of jobs' ends: the status is wait(2)'s."""
+    """Read what squeue said of jobs' ends: a status as wait(2) has it, or `5:0` in newer Slurms."""
     rows = (line.split() for line in text.splitlines())
     return {
-        row[0]: (f"{int(row[1]) >> 8}:{int(row[1]) & 0x7F}", int(row[2]))
+        row[0]: (status, int(row[2]))
         for row in rows
-        if len(row) == 3 and all(map(_NUMBER.fullmatch, row[1:]))
+        if len(row) == 3 and (status := _status(row[1])) and _NUMBER.fullmatch(row[2])
     }
+
+
+def _status(word: str) -> str | None:
+    """Return `status:signal`: 22.05.8 writes a number there, 26.05.5 both (seen with each)."""
+    if not _NUMBER.fullmatch(word):
+        return word if re.fullmatch(r"(?a)\d{1,3}:\d{1,3}", word) else None
+    return f"{int(word) >> 8}:{int(word) & 0x7F}"
