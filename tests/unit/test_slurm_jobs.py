@@ -74,9 +74,8 @@ def test_how_jobs_ended_badly_is_one_more_question_for_all(fake: Fake, asked: li
 )
 def test_newer_slurms_write_status_and_signal(said: str, status: str | None) -> None:
     """22.05.8 writes wait(2)'s number, 26.05.5 `5:0`."""
-    assert jobs.parse_ends(f"{'7':>48}{said:>24}{'2':>24}\n") == (
-        {"7": (status, 2)} if status else {}
-    )
+    row = f"{'7':>48}{said:>24}{'2':>24}\n"
+    assert jobs.parse_ends(row) == ({"7": (status, 2)} if status else {})
 
 
 def test_of_jobs_that_run_nothing_more_is_asked(fake: Fake) -> None:
