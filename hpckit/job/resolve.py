@@ -109,7 +109,7 @@ def _worked_out(
         tasks_per_node=tasks_per_node,
         cpus_per_task=_cpus_per_task(spec, site, workload, partition, gpus, tasks_per_node),
         mem_gb=spec.mem_gb or (workload.mem_gb if workload else None),
-        time_min=spec.time_min or (workload and workload.time_min) or site.time_min,
+        time_min=spec.time_min or (workload and workload.time_min) or _usual_min(site, partition),
         options={name: _option(name, spec, site) for name in _PLAIN},
         sbatch=_sbatch(spec, site, workload),
         template=spec.template,
@@ -248,6 +248,12 @@ def _task_arguments(
     if workload:
         return workload.arguments(values)
     return appended(values, own)
+
+
+def _usual_min(site: Site, partition: PartitionLimits | None) -> int:
+    """Return the time limit where nobody asked for one: the site's, within its partition's."""
+    most = partition.max_time_min if partition else None
+    return site.time_min if most is None else min(site.time_min, most)
 
 
 def _cpus_per_task(

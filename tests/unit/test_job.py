@@ -106,6 +106,20 @@ def test_what_was_asked_wins_over_the_workload_and_that_over_the_site() -> None:
     assert made.command[0] == "/v/bin/python"
 
 
+def test_a_default_time_is_no_longer_than_the_partition_allows() -> None:
+    """Slurm would refuse it, or let it wait for ever, and nobody asked for it."""
+    short = PartitionLimits(name="short", max_time_min=30)
+    site = replace(BOX, partitions={**BOX.partitions, "short": short}, defaults={"time_min": 90})
+    assert [job(site=site, partition=word).time_min for word in ("short", "gpu", None)] == [
+        30,
+        90,
+        90,
+    ]
+    assert job(site=site, partition="gpu,short").time_min == 90  # it can start in one of them
+    with pytest.raises(PlanError, match="--time 00:31:00 is over the limit 00:30:00"):
+        job(site=site, partition="short", time_min=31)
+
+
 def test_a_workloads_command_has_every_parameter_that_has_a_value() -> None:
     made = job("work", workload=WORK, settings=("seed=3",), args=("--more", "a b"))
     assert made.command == ("/py", "/w/run.py", "--lr", "0.1", "--seed", "3", "--more", "a b")
