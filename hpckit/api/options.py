@@ -26,6 +26,8 @@ _FUNCTIONS = {
     "dry_run": f"{_SCRIPT}; run.preview() returns what run.resubmit() would submit",
     "check": f"{_CHECK}; run.preview().check() does so for run.resubmit()",
     "test_only": _CHECK,
+    "follow": "run.wait() ends when it is over; hpckit.wait(run, look=...) hears of it meanwhile",
+    "json": "A run has it as attributes; run.status().document() is what status --json prints",
     "wait": "What has been submitted waits by its wait(), as in hpckit.scale(...).wait()",
 }
 
@@ -130,7 +132,7 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
     Raises:
         RequestError: there is no such option, or a value is not of its type.
     """
-    for word in _FUNCTIONS.keys() & words.keys():
+    for word in (word for word in words if word in _FUNCTIONS):
         raise RequestError(f"There is no option {word!r}. {_FUNCTIONS[word]}.")
     given = {name: _plain(name, value) for name, value in words.items()}
     args = given.pop("args", None)

@@ -32,6 +32,8 @@ _ELSEWHERE = {
     "--walltime": "--time",
     "--dependency": "--after",
 }
+# What other programs have as commands, and hpckit as options.
+_AS_OPTION = ("completion", "help", "version")
 # What Slurm and other programs call what hpckit's commands do.
 _COMMANDS = {
     **dict.fromkeys(("run", "sbatch", "launch", "exec"), "submit"),
@@ -150,6 +152,9 @@ def explain(error: Exception, typed: tuple[str, ...]) -> str:
         of_group = getattr(getattr(error, "ctx", None), "parent", None) is not None
         if of_group:
             return f"{message} {_see(error, '')}"
+        if command in _AS_OPTION:
+            option = "install-completion" if command == "completion" else command
+            return f"No such command {command!r}. It is an option: hpckit --{option}."
         if meant := _COMMANDS.get(command):
             message = f"No such command {command!r}. Did you mean {meant!r}?"
         return f"{message} To submit a workload or a program: hpckit submit NAME. {_see(error, '')}"

@@ -38,18 +38,31 @@ class _Spelling:
 
     def write(self, text: str) -> int:
         with self._taken():
-            self.stream.write(spelt(text))
+            self._put(spelt(text))
         return len(text)
 
     def flush(self) -> None:
         with self._taken():
             self.stream.flush()
 
-    def obey(self, text: str) -> None:
-        """Write text as it is."""
+    def obey(self, text: str, *, exact: bool = False) -> None:
+        """Write text as it is; `exact`: letter by letter, or not at all."""
         with self._taken():
-            self.stream.write(text)
+            self._put(text, exact=exact)
             self.stream.flush()
+
+    def _put(self, text: str, *, exact: bool = False) -> None:
+        """Write text; spell out letters that the user's own encoding (PYTHONIOENCODING) lacks."""
+        try:
+            self.stream.write(text)
+        except UnicodeEncodeError as error:
+            kind = self.stream.encoding
+            if exact:
+                raise OutsideError(
+                    f"{self._must}: its encoding, {kind}, has no {text[error.start]!r}. Unset "
+                    "PYTHONIOENCODING."
+                ) from error
+            self.stream.write(text.encode(kind, "backslashreplace").decode(kind))
 
     @contextlib.contextmanager
     def _taken(self) -> Iterator[None]:
@@ -131,7 +144,7 @@ def show_text(text: str) -> None:
     if sys.stdout.isatty():
         print(spelt(text), end="")
     else:
-        _obeyed(sys.stdout, text)
+        _obeyed(sys.stdout, text, exact=True)
 
 
 def show_log(text: str, *, own: bool) -> None:
@@ -237,10 +250,10 @@ def _wrapped(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def _obeyed(stream: TextIO, text: str) -> None:
+def _obeyed(stream: TextIO, text: str, *, exact: bool = False) -> None:
     """Write text as it is, orders to the terminal and all."""
     if isinstance(stream, _Spelling):
-        stream.obey(text)
+        stream.obey(text, exact=exact)
     else:
         stream.write(text)
         stream.flush()

@@ -95,7 +95,7 @@ def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
         RequestError: no such site. ConfigError: its file is wrong.
     """
     known = list_sites(collections)
-    name = name or _detected(known, os.environ)
+    name = _detected(known, os.environ) if name is None else name
     if name not in known:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."

@@ -190,6 +190,8 @@ def test_options_mean_what_the_command_line_means(
         ({"partition": "a b"}, "holds"),
         ({"target": "dp"}, "no option 'target'"),
         ({"dry_run": True}, r"no option 'dry_run'\. hpckit\.script\(\).*run\.preview\(\)"),
+        ({"follow": True}, r"no option 'follow'\. run\.wait\(\)"),
+        ({"json": True}, r"no option 'json'\. .*run\.status\(\)\.document\(\)"),
         ({"check": True}, r"no option 'check'\. hpckit\.check\(\).*run\.preview\(\)\.check\(\)"),
         ({"test_only": True}, r"no option 'test_only'\. hpckit\.check\(\)"),
         ({"wait": True}, r"no option 'wait'\. .*hpckit\.scale\(\.\.\.\)\.wait\(\)"),

@@ -1,5 +1,6 @@
 """What people type, and what they are told: help, usage, narrow terminals, odd places."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -191,6 +192,22 @@ def test_an_ascii_locale_ends_no_command(here: Path) -> None:
     assert f"{folder}/größe.py" in done.stdout
     done = hpckit("status", "größe→", cwd=folder, **ascii_only)
     assert (done.returncode, "'größe→'" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.long
+def test_what_an_encoding_lacks_is_spelt_out_and_no_script_is_changed(here: Path) -> None:
+    chosen = {"PYTHONIOENCODING": "ascii"}
+    (here / "größe.py").write_text("print()\n")
+    words = ("submit", "serial", "größe.py", "--executor", "local")
+    assert hpckit(*words, "--name", "größe", "--wait", **chosen).returncode == 0
+    done = hpckit("jobs", **chosen)
+    assert (done.returncode, r"gr\xf6\xdfe" in done.stdout) == (0, True), done
+    [row] = json.loads(hpckit("jobs", "--json", **chosen).stdout)["jobs"]
+    assert row["state"] == "COMPLETED"
+    done = hpckit(*words, "--dry-run", **chosen)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert r"cannot be written to stdout: its encoding, ascii, has no '\xf6'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_line_to_copy_keeps_what_was_typed(here: Path, cli: Callable[..., Answer]) -> None:
