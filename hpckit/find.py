@@ -70,9 +70,19 @@ def no_such_run(word: str, root: Path) -> str:
     return (
         f"There is no run {word!r} in {root} or in your index. "
         + ("Did you mean `latest`? " if meant else "")
+        + _more_than_an_id(word)
         + "See `hpckit jobs`, or give its folder with --runs DIR."
         + (f" Of a job that hpckit did not submit: hpckit stats {word}" if slurms else "")
     )
+
+
+def _more_than_an_id(word: str) -> str:
+    """Say what to give in place of a word that Slurm's own programs print or take."""
+    if found := re.fullmatch(r"(?a)(\d{1,20}(?:[_+]\d{1,10})?);[\w.-]+", word):
+        return f"Leave out the cluster: give {found[1]}. "
+    if found := re.fullmatch(r"(?a)(\d{1,20})_(?:\[.*\]|\d+[,:%-][\d,:%-]*)", word):
+        return f"Give an array's tasks one by one, or all of them as {found[1]}. "
+    return ""
 
 
 def find_believed(word: str, root: Path, *, here_only: bool = False) -> list[Run]:

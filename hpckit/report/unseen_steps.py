@@ -28,11 +28,15 @@ def unseen_steps(
         return ()
     seen = {step_of(file.header.ids) for file in files}
     steps = [*(step for usage in attempts for step in usage.steps), *live]
-    used = [(step.step, step.cpu_s) for step in steps if step.cpu_s and step.step != EXTERN]
-    unseen = [(name, cpu_s) for name, cpu_s in used if name not in seen]
-    most = max(_LEAST_S, _SHARE * sum(cpu_s for _, cpu_s in used))
-    names = tuple(dict.fromkeys(name for name, _ in unseen))
-    return names if sum(cpu_s for _, cpu_s in unseen) > most else ()
+    used: dict[str, float] = {}
+    for step in steps:
+        if step.cpu_s and step.step != EXTERN:
+            used[step.step] = used.get(step.step, 0.0) + step.cpu_s
+    unseen = {name: cpu_s for name, cpu_s in used.items() if name not in seen}
+    whole = sum(unseen.values())
+    if whole <= max(_LEAST_S, _SHARE * sum(used.values())):
+        return ()
+    return tuple(name for name in unseen if unseen[name] >= _SHARE * whole) or tuple(unseen)
 
 
 def without_unseen(

@@ -328,6 +328,11 @@ def test_of_a_running_job_its_nodes_tell_which_steps_work(tmp_path: Path) -> Non
     again = usage_of(step("0", 4.0), step("extern", 900.0))
     assert unseen_steps([again, again], seen) == ("0",)
     assert unseen_steps([again], seen) == ()
+    # What did next to nothing is not named; of many that did as little, all are.
+    much = usage_of(step("batch", 0.03), step("0", 20.0))
+    assert unseen_steps([much], seen) == ("0",)
+    many = usage_of(*(step(str(number), 1.0) for number in range(2, 30)))
+    assert len(unseen_steps([many], seen)) == 28
 
 
 def test_a_step_over_components_is_of_each(here: Path, cli: Cli) -> None:

@@ -153,3 +153,26 @@ def test_cancel_ends_the_others_where_slurm_refuses_one(
     assert "Nothing was cancelled" not in said.err
     assert cancelled() == ["11", "12"]
     assert "11 CANCELLED" in said.out
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("11;box", "Leave out the cluster: give 11."),
+        ("11_3;box-2", "Leave out the cluster: give 11_3."),
+        ("11_[0-3]", "Give an array's tasks one by one, or all of them as 11."),
+        ("11_[1,5%2]", "Give an array's tasks one by one, or all of them as 11."),
+        ("11_1-4", "Give an array's tasks one by one, or all of them as 11."),
+        ("99_1", None),
+        ("run-11_1-4", None),
+    ],
+)
+def test_what_slurms_programs_print_beside_an_id(
+    two: list[Run], cli: Cli, word: str, said: str | None
+) -> None:
+    """sbatch --parsable prints `11;box` where there are several clusters, squeue `11_[0-3]`."""
+    err = cli("status", word).err
+    assert err.startswith(f"hpckit: error: There is no run {word!r} in ")
+    assert (said or "See `hpckit jobs`") in err
+    assert said or "Leave out" not in err
+    assert said or "one by one" not in err
