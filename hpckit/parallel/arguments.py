@@ -33,6 +33,20 @@ def at_least(minimum: int, kind: type[int] | type[float] = int) -> Callable[[str
     return read
 
 
+_LARGEST_SEED = 2**63 - 1  # torch's generators take twice that, and epochs are added
+
+
+def seed(text: str) -> int:
+    """Read the seed of torch's generators."""
+    number = int(text)
+    if not 0 <= number <= _LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {_LARGEST_SEED}, not {text}")
+    return number
+
+
+seed.__name__ = "int"  # argparse names it
+
+
 def training_parser(
     workload: str,
     description: str,
@@ -104,7 +118,7 @@ def _add_learning(parser: Parser, lr: float, optimizer: str | None) -> None:
         )
     add(
         "--seed",
-        type=at_least(0),
+        type=seed,
         default=0,
         help="seed of the initial weights and the order of samples (0)",
     )

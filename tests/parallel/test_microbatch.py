@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,8 @@ def test_batches_that_cannot_be() -> None:
         trainer.predict((inputs, inputs[:4]))
     with pytest.raises(ValueError, match='has reduction="sum"'):
         MicrobatchTrainer(network(), nn.MSELoss(reduction="sum"), sgd)
+    with pytest.raises(ValueError, match='has reduction="sum"'):
+        MicrobatchTrainer(network(), partial(nn.functional.mse_loss, reduction="sum"), sgd)
     assert trainer.predict(inputs[:0]).shape == (0, 2)
 
 

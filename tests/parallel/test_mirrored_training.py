@@ -437,6 +437,35 @@ def test_parts_that_are_kept_in_eval_mode_stay_so(built: bool) -> None:
         assert not one[1].running_mean.any()  # type: ignore[index]
 
 
+@pytest.mark.parametrize("epochs", [(2,), (1, 1)], ids=["at once", "evaluated between"])
+@pytest.mark.parametrize("built", [False, True], ids=["mirrored", "built in scope"])
+def test_statistics_are_of_the_replicas_that_had_samples(
+    built: bool, epochs: tuple[int, ...]
+) -> None:
+    """Four samples over three replicas: two, two and none. Means are then those of one device."""
+
+    def still(module: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(module.parameters(), 0.0)
+
+    batches = data(16, 4, torch.float64)
+    wanted, _ = alone(normalized(), batches, still, 2)
+    strategy = MirroredStrategy("cpu:3")
+    model: Mirrored | nn.Module
+    optimizer: MirroredOptimizer | torch.optim.Optimizer
+    if built:
+        with strategy.scope():
+            model = normalized()
+        optimizer = still(model)
+    else:
+        model = strategy.mirror(normalized())
+        optimizer = strategy.optimizer(model, still)
+    for some in epochs:
+        strategy.fit(model, batches, nn.MSELoss(), optimizer, some)
+        strategy.evaluate(model, batches, nn.MSELoss())
+    found, mean = model.state_dict(), "1.running_mean"
+    torch.testing.assert_close(found[mean], wanted.state_dict()[mean], rtol=1e-11, atol=1e-11)
+
+
 def one_loss(model: nn.Module, batches: Batches) -> float:
     inputs, targets = (torch.cat(part) for part in zip(*batches, strict=True))
     with torch.no_grad():

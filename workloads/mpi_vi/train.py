@@ -29,7 +29,14 @@ from hpckit.inference.gaussian import TrainableGaussian
 from hpckit.inference.progress import Figures
 from hpckit.inference.spline_flow import SplineFlow
 from hpckit.inference.vi import VI
-from hpckit.parallel.arguments import Parser, add_out, add_resume, add_tensorboard, at_least
+from hpckit.parallel.arguments import (
+    Parser,
+    add_out,
+    add_resume,
+    add_tensorboard,
+    at_least,
+    seed,
+)
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
 from hpckit.parallel.mpi import Ranks, find_ranks
@@ -253,7 +260,7 @@ def _add_run(parser: Parser) -> None:
         action="store_true",
         help="give tensors on GPUs directly to MPI (the library must have been built for that)",
     )
-    add("--seed", type=at_least(0), default=0, help="seed of all random numbers (0)")
+    add("--seed", type=seed, default=0, help="seed of all random numbers (0)")
     add(
         "--checkpoint-every",
         type=at_least(1),

@@ -101,9 +101,11 @@ def byte_corpus(
         raise SetupError(f"limit is {limit}: at least one window must be left to train on")
     cut = len(text) - len(text) // _HELD_OUT
     if context < 1 or len(text) - cut <= context:
+        longest = len(text) - cut - 1
+        other = f", or a context of 1 to {longest}" if longest >= 1 else ""
         raise SetupError(
             f"{name} has {len(text)} bytes, {len(text) - cut} of them held out: too few for "
-            f"windows of {context}: give more text, or a context of 1 to {len(text) - cut - 1}"
+            f"windows of {context}: give more text{other}"
         )
     tokens = torch.from_numpy(np.frombuffer(bytearray(text), np.uint8))
     kept = cut if limit is None else min(cut, limit * context + 1)

@@ -166,16 +166,26 @@ def reduce_leaf(op: ReduceOp, leaf: Tree, axis: int | None, device: torch.device
 
 
 @torch.no_grad()
-def one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def one_buffer(
+    values: tuple[torch.Tensor, ...], before: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return one value for all replicas: the mean of their values, or the first one of integers.
 
     Elements that are equal on all replicas stay as they are: a mean would round or overflow them.
+
+    Args:
+        values: of the replicas.
+        before: what all of them had. Those that still have it do not count, if others do: a replica
+            without samples has no new statistics.
     """
     first = values[0]
     if len(values) == 1 or not (first.is_floating_point() or first.is_complex()):
         return first
     stacked = torch.stack([value.to(first.device) for value in values])
-    return torch.where((stacked == first).all(0), first, stacked.mean(0))
+    if before is not None and before.shape == first.shape:
+        changed = (stacked != before.to(first.device)).reshape(len(values), -1).any(1)
+        stacked = stacked[changed] if changed.any() else stacked
+    return torch.where((stacked == stacked[0]).all(0), stacked[0], stacked.mean(0))
 
 
 def _tensor(value: Tree, device: torch.device) -> torch.Tensor:

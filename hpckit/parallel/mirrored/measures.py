@@ -1,6 +1,7 @@
 """Losses and metrics: means that are right for parts of unequal size, and metrics by name."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -60,12 +61,13 @@ def mean_of_samples(loss: Loss, predictions: object, targets: object, samples: i
 
 
 def refuse_sum(name: str, loss: Loss) -> None:
-    """Refuse a loss that adds up, whose value cannot be told from a mean.
+    """Refuse a loss that says it adds up: its value cannot be told from a mean.
 
     Raises:
         ValueError: it does.
     """
-    if getattr(loss, "reduction", None) == "sum":
+    said = loss.keywords.get("reduction") if isinstance(loss, partial) else None
+    if "sum" in (said, getattr(loss, "reduction", None)):
         raise ValueError(f'{name} has reduction="sum": use "mean" or "none".')
 
 

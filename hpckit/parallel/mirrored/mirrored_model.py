@@ -121,7 +121,8 @@ class Mirrored(OfOneStrategy):
     Called in a replica, its own copy is called; called outside, the first. Parameters stay equal as
     long as every replica applies the same update. Buffers, such as the running statistics of
     BatchNorm, are each replica's own; where one value is wanted (`state_dict`, `sync_buffers`), it
-    is their mean, or of whole numbers the first replica's.
+    is their mean over the replicas that changed it since it was one, or of whole numbers the first
+    replica's.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Mirrored(OfOneStrategy):
         self.copies = tuple(
             copy.deepcopy(module).to(replica.device) for replica in strategy.replicas
         )
+        self._note_buffers()
         # What a call of each calls. (Module.compile, which needs nothing beside the module, leaves
         # out torch's own, such as Sequential: seen in torch 2.13.)
         self._calls: Sequence[Callable[..., Tree]] = self.copies
@@ -186,15 +188,15 @@ class Mirrored(OfOneStrategy):
     @torch.no_grad()
     def sync_buffers(self) -> None:
         """Give all copies the same buffers, outside of replicas."""
-        for values in self._buffers():
-            one = one_buffer(values)
+        for values, one in self._buffers():
             for value in values:
                 value.copy_(one)
+        self._note_buffers()
 
     def state_dict(self) -> dict[str, Any]:
         """Return one copy for all: a plain module can load it, and any number of replicas."""
         state: dict[str, Any] = self.copies[0].state_dict()
-        one_of = {id(values[0]): one_buffer(values) for values in self._buffers()}
+        one_of = {id(values[0]): one for values, one in self._buffers()}
         # A module that stands in several places has as many names.
         for name, buffer in self.copies[0].named_buffers(remove_duplicate=False):
             if name in state:
@@ -205,10 +207,24 @@ class Mirrored(OfOneStrategy):
         """Load one state into all copies, outside of replicas."""
         for module in self.copies:
             module.load_state_dict(state, strict=strict)
+        self._note_buffers()
 
     def _number(self) -> int:
         context = replica_of(self.strategy, "a model")
         return context.replica.number if context else 0
 
-    def _buffers(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        return zip(*(module.buffers() for module in self.copies), strict=True)
+    def _note_buffers(self) -> None:
+        """Keep the buffers that all copies have now: who changes them later has seen samples."""
+        self._noted = {
+            name: buffer.detach().clone()
+            for name, buffer in self.copies[0].named_buffers()
+            if len(self.copies) > 1 and (buffer.is_floating_point() or buffer.is_complex())
+        }
+
+    def _buffers(self) -> Iterator[tuple[tuple[torch.Tensor, ...], torch.Tensor]]:
+        """Yield each buffer's values on all replicas, and the one for all."""
+        first, *others = self.copies
+        rest = [module.buffers() for module in others]
+        for (name, buffer), *more in zip(first.named_buffers(), *rest, strict=True):
+            values = (buffer, *more)
+            yield values, one_buffer(values, self._noted.get(name))

@@ -163,7 +163,7 @@ def _keep_buffer(module: nn.Module, name: str, values: Sequence[torch.Tensor | N
     if len(tensors) < len(values):
         module._buffers[name] = values[0]
     elif mine is not None and mine.shape == tensors[0].shape:
-        mine.copy_(one_buffer(tensors))
+        mine.copy_(one_buffer(tensors, before=mine))
     else:
         module._buffers[name] = one_buffer(tensors)
 

@@ -4,14 +4,17 @@ from argparse import ArgumentTypeError
 
 import torch
 
-from hpckit.parallel.arguments import Parser, add_devices, add_out, add_resume, at_least
+from hpckit.parallel.arguments import Parser, add_devices, add_out, add_resume, at_least, seed
 
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
 def pair(text: str) -> tuple[int, int]:
     """Read NX,NZ."""
-    numbers = [int(word) for word in text.split(",")]
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = []
     if len(numbers) != 2 or min(numbers) < 1:
         raise ArgumentTypeError(f"must be two numbers NX,NZ, such as 600,250, not {text}")
     return numbers[0], numbers[1]
@@ -19,7 +22,10 @@ def pair(text: str) -> tuple[int, int]:
 
 def several(text: str) -> tuple[float, ...]:
     """Read frequencies."""
-    return tuple(float(word) for word in text.split(","))
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError as error:
+        raise ArgumentTypeError(f"must be numbers such as 10,15,20, not {text}") from error
 
 
 # argparse names a type in its complaints, and workload.yaml knows these as text.
@@ -141,7 +147,7 @@ def _add_survey(parser: Parser) -> None:
         action="store_true",
         help="simulate also where --dx or --dt is too coarse for the shortest waves",
     )
-    add("--seed", type=at_least(0), default=0, help="seed of the layers and the noise (0)")
+    add("--seed", type=seed, default=0, help="seed of the layers and the noise (0)")
 
 
 def _add_inversion(parser: Parser) -> None:

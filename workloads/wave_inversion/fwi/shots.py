@@ -73,7 +73,7 @@ class Shots:
                 model = velocity.to(self.observed)
                 self.observed[self._rows(part)] = self._traces(model, part)
         for row, number in enumerate(self.numbers):
-            random = torch.Generator().manual_seed(seed * 1_000_003 + number)
+            random = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**64)
             white = torch.randn(self.observed[row].shape, generator=random).to(self.device)
             self.observed[row] += noise * self.observed[row].square().mean().sqrt() * white
 
