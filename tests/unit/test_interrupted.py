@@ -66,10 +66,10 @@ def test_a_script_that_does_not_wait_is_told_of_the_job(
     run_status = import_module("hpckit.api.run_status")
     answers = iter([KeyboardInterrupt(), None])
 
-    def asked(runs: list[Run]) -> list[RunStatus]:
+    def asked(runs: list[Run], **words: bool) -> list[RunStatus]:
         if stop := next(answers):
             raise stop
-        return real(runs)
+        return real(runs, **words)
 
     real = run_status.statuses
     monkeypatch.setattr(run_status, "statuses", asked)

@@ -8,10 +8,10 @@ from hpckit.stats.merge import Answer
 from tests.js1 import encode
 from tests.unit.recorded import slurm_said
 from tests.unit.usage import (
-    COLUMNS,
     GIB,
     HOUR,
     MARK,
+    RECORDED_COLUMNS,
     gpu_step,
     line,
     numbered,
@@ -31,7 +31,9 @@ def lows(answer: Answer) -> dict[str, str]:
 
 def requeued_recorded(job_id: str) -> list[JobUsage]:
     text = slurm_said("sacct-usage-requeued-22.05.8.txt")
-    found = [row for row in parse_usage(text, COLUMNS, MARK) if row.record.job_id == job_id]
+    found = [
+        row for row in parse_usage(text, RECORDED_COLUMNS, MARK) if row.record.job_id == job_id
+    ]
     return [
         replace(row, poll_s=1, record=replace(row.record, restarts=number))
         for number, row in enumerate(found)

@@ -8,10 +8,10 @@ from hpckit.slurm.usage_rows import JobUsage, StepUsage, parse_usage
 from tests.js1 import encode
 from tests.unit.recorded import slurm_said
 from tests.unit.usage import (
-    COLUMNS,
     ENDED,
     MARK,
     RECORDED,
+    RECORDED_COLUMNS,
     job,
     line,
     one,
@@ -178,7 +178,7 @@ def test_a_real_sacct_says_the_rest() -> None:
 
 
 def test_a_real_running_job_is_known_with_sstats_help() -> None:
-    (usage,) = parse_usage(slurm_said("sacct-usage-running-22.05.8.txt"), COLUMNS, MARK)
+    (usage,) = parse_usage(slurm_said("sacct-usage-running-22.05.8.txt"), RECORDED_COLUMNS, MARK)
     (answer,) = slurm_answers([usage])
     assert answer.summary.get("cpu_s") is None
     live = [step for _, step in parse_sstat(slurm_said("sstat-22.05.8.txt"))]

@@ -8,6 +8,8 @@ from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usag
 from tests.unit.recorded import slurm_said
 
 COLUMNS = (*FIXED, *FREE)
+# Those of real Slurms' answers that were recorded before more was asked.
+RECORDED_COLUMNS = tuple(name for name in COLUMNS if name != "ReqTRES")
 MARK = f"{COLUMN}hpckit{COLUMN}"
 INFINITE = "18446744073709551615"
 NO_VAL64 = "18446744073709551614"
