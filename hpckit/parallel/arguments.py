@@ -38,9 +38,9 @@ _LARGEST_SEED = 2**63 - 1  # torch's generators take twice that, and epochs are 
 
 def seed(text: str) -> int:
     """Read the seed of torch's generators."""
-    number = int(text)
-    if not 0 <= number <= _LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f"must be from 0 to {_LARGEST_SEED}, not {text}")
+    number = int(at_least(0)(text))
+    if number > _LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"must be at most {_LARGEST_SEED}, not {text}")
     return number
 
 
