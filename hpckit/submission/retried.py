@@ -10,7 +10,7 @@ from hpckit.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
 from hpckit.submission.called_off import before_it, is_called_off
-from hpckit.submission.retry import kind_of, why_not
+from hpckit.submission.retry import NOT_AGAIN, has_rule, kind_of, rules_of, why_not
 from hpckit.submission.watched import Watched, ranks_of
 
 
@@ -46,19 +46,15 @@ class Retried(Watched):
         began = min((row.log_start for row in ranks), default=0)
         if kind := kind_of(state, cause):
             self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))
-        no = why_not(_rules(run), state, cause)
+        no = why_not(rules_of(run), state, cause)
         if no and not was_cancelled(attempt_log(self.run_dir, began)):
-            self.say(f"is not tried again: {no}")
+            self.say(f"{NOT_AGAIN}{no}")
 
     def _retry(self, run: Run, kind: str, seen: int | None) -> None:
         self._done = True
-        if kind in {text.partition(":")[0] for text in _rules(run)}:
+        if has_rule(rules_of(run), kind):
             # In a process of its own, which works out the request as the command line does.
             # It goes on when Slurm sends SIGTERM, and looks then what that means.
             words = (str(self.run_dir), kind, *([] if seen is None else [str(seen)]))
             argv = (*own_python(), "-m", "hpckit.api.retry", *words)
             shell.spawn(argv, prepare=prepare_shielded_child).wait()
-
-
-def _rules(run: Run) -> list[str]:
-    return [str(text) for text in run.record["request"].get("retry") or ()]

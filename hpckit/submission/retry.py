@@ -26,6 +26,8 @@ from hpckit.text import in_line
 from hpckit.units import format_minutes
 from hpckit.values import Count, Word, rebuild
 
+# What a job's log says of it where no rule is for its end.
+NOT_AGAIN = "is not tried again: "
 _NOTE, _MOST_BYTES = "retry.json", 1 << 16
 _OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
 # What no rule is for; a job that was cancelled needs no word.
@@ -86,13 +88,23 @@ def kind_of(state: JobState, cause: Cause | None) -> str | None:
     return FAIL if kind in (Kind.RANK, Kind.KILLED) and state is JobState.FAILED else None
 
 
+def rules_of(run: Run) -> list[str]:
+    """Return the rules that a run was submitted with, as its record has them."""
+    return [str(text) for text in run.record["request"].get("retry") or ()]
+
+
+def has_rule(rules: Sequence[str], kind: str) -> bool:
+    """Say whether one of the rules is for a kind of failure."""
+    return any(text.partition(":")[0] == kind for text in rules)
+
+
 def why_not(rules: Sequence[str], state: JobState, cause: Cause | None) -> str | None:
     """Say why no rule was for a job's end; None: one was, or it needs no word."""
     kind = kind_of(state, cause)
     if kind is None:
         what = _NO_RULE.get(cause.kind) if cause else None
         return what and f"--retry has no rule for {what}"
-    if kind in {text.partition(":")[0] for text in rules}:
+    if has_rule(rules, kind):
         return None
     return f"it {KINDS[kind]}, and --retry {','.join(rules)} has no rule of the kind {kind}"
 
@@ -227,16 +239,29 @@ def retry_lines(run: Run, state: JobState, cause: Cause | None, limit_min: int |
     said = [in_line(f"job {before['job_id']} {before['text']}")] if before else []
     if line := _noted(run):
         return [*said, in_line(line)]
-    rules = [str(text) for text in run.record["request"].get("retry") or ()]
+    rules = rules_of(run)
     if not rules or not is_finished(state) or state is JobState.COMPLETED:
         return said
-    if no := why_not(rules, state, cause):
+    killed = has_rule(rules, FAIL) and _was_killed(run, cause)
+    if not killed and (no := why_not(rules, state, cause)):
         return [*said, in_line(f"not tried again: {no}")]
-    kind = kind_of(state, cause)
+    kind = FAIL if killed else kind_of(state, cause)
     if kind is None:
         return said
-    how = f"hpckit resubmit {run.job_id} {_by_hand(run, str(kind), limit_min)}".rstrip()
-    return [*said, f"it {KINDS[str(kind)]}, and could not submit itself again. To do so: {how}"]
+    how = f"hpckit resubmit {run.job_id} {_by_hand(run, kind, limit_min)}".rstrip()
+    return [*said, f"it {KINDS[kind]}, and could not submit itself again. To do so: {how}"]
+
+
+def _was_killed(run: Run, cause: Cause | None) -> bool:
+    """Say whether the process that was to submit a run again was killed before its ranks were told.
+
+    Of ranks that a signal has ended it says in the log why they are not tried again.
+    """
+    if cause is None or cause.kind is not Kind.STOPPED:
+        return False
+    from hpckit.failures import attempt_log  # noqa: PLC0415  # few end so
+
+    return NOT_AGAIN not in attempt_log(run.dir, 0)
 
 
 def _noted(run: Run) -> str | None:

@@ -304,6 +304,27 @@ def test_a_job_that_is_not_tried_again_says_why(
         assert told[0].startswith(f"not tried again: {said}")
 
 
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("hpckit: job 11 is not tried again: --retry has no rule for ...\n", "not tried again: "),
+        ("", "it failed, and could not submit itself again. To do so: hpckit resubmit"),
+    ],
+    ids=["it spoke", "killed"],
+)
+def test_a_job_whose_script_was_killed_is_not_said_to_have_no_rule(
+    tmp_path: Path, fake_slurm: Path, log: str, said: str
+) -> None:
+    """srun goes with it, and at times its ranks can still record that they were told to end."""
+    request = {"target": "x", "retry": ["fail"]}
+    run = make_run(tmp_path, plan={**PLAN, "ranks": 1}, request=request)
+    (run.dir / "job.out").write_text(log)
+    write_rank(run.dir, rank(0, ended=20.0, exit_code=143, consequence=True))
+    answers(fake_slurm, squeue_out=squeue_row(run.job_id, "FAILED"))
+    (status,) = statuses([run])
+    assert any(note.startswith(said) for note in status.notes), status.notes
+
+
 def test_a_killed_supervisor_is_a_failure(job: tuple[Run, list[str]], tmp_path: Path) -> None:
     run, asked = job
     text = (run.dir / "run.json").read_text()
