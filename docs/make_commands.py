@@ -12,7 +12,7 @@ from hpckit.cli import COMMANDS, make_app
 from hpckit.cli.front import HELP
 from hpckit.cli.front import OPTIONS as FRONT
 from hpckit.cli.options import help_of
-from hpckit.spec import OPTIONS
+from hpckit.job_spec.spec import OPTIONS
 from hpckit.version import __version__
 
 PAGE = Path(__file__).with_name("commands.md")

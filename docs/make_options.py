@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hpckit.cli.options import help_of
-from hpckit.spec import OPTIONS, Option
+from hpckit.job_spec.spec import OPTIONS, Option
 
 PAGE = Path(__file__).with_name("options.md")
 _TOP = """\

@@ -79,8 +79,8 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from hpckit.group_report.result import Report
-    from hpckit.metrics import Progress
-    from hpckit.reindex import Rebuilt
+    from hpckit.run_folders.metrics import Progress
+    from hpckit.run_folders.reindex import Rebuilt
     from hpckit.slurm.states import JobState
     from hpckit.submission.status import RunStatus
 
@@ -216,8 +216,8 @@ if not TYPE_CHECKING:
         "hpckit.api.jupyter": ("start_jupyter",),
         "hpckit.api.workloads": ("Workload", "workload", "workloads"),
         "hpckit.collections": ("Collection",),
-        "hpckit.reindex": ("Rebuilt",),
-        "hpckit.metrics": ("Progress",),
+        "hpckit.run_folders.reindex": ("Rebuilt",),
+        "hpckit.run_folders.metrics": ("Progress",),
         "hpckit.group_report.result": ("Report",),
         "hpckit.slurm.states": ("JobState",),
         "hpckit.submission.status": ("RunStatus",),

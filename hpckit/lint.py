@@ -27,6 +27,7 @@ from hpckit.files import DamagedFileError, read_bytes
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import VARIABLES, RunPlace, make_script
+from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.render import Rendered, is_report, list_templates
 from hpckit.render.reports import REPORT_VARIABLES
@@ -34,7 +35,6 @@ from hpckit.render.template_faults import template_faults
 from hpckit.schedulers.base import Machine
 from hpckit.sinks import EVENTS, Command, Notify
 from hpckit.sites import PartitionLimits, Site, list_sites, read_site
-from hpckit.spec import JobSpec
 from hpckit.workloads import list_workloads, read_workload
 
 

@@ -303,7 +303,7 @@ def _base(environ: Mapping[str, str], name: str, at_home: str) -> Path:
 
 
 def bad_nodes_path() -> Path:
-    """Return the user's file of nodes that looked bad: `hpckit.node_memory`."""
+    """Return the user's file of nodes that looked bad: `hpckit.bad_nodes.node_memory`."""
     return state_folder() / "bad-nodes.jsonl"
 
 

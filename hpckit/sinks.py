@@ -143,7 +143,7 @@ def read_config(path: Path) -> Notify | None:
     refuse_open(path)
     fields = read_document(path, "your configuration", secret=True)
     found = read_notify(fields, trusted=True)
-    fields.asked.add("bad_nodes")  # `hpckit.node_rules` reads it
+    fields.asked.add("bad_nodes")  # `hpckit.sites.node_rules` reads it
     fields.refuse_unknown()
     return found
 

@@ -10,9 +10,9 @@ from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.frozen import frozen
-from hpckit.option_words import split_setting
+from hpckit.job_spec.option_words import split_setting
+from hpckit.job_spec.sbatch_words import merge_sbatch
 from hpckit.paths import is_file, typed_path
-from hpckit.sbatch_words import merge_sbatch
 from hpckit.strategies import STRATEGIES
 from hpckit.units import is_ascii_number
 

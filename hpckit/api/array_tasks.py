@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hpckit.ranks import first_failure
+from hpckit.run_folders.ranks import first_failure
 from hpckit.slurm.states import JobState
 from hpckit.submission.status import RunStatus
 

@@ -5,11 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hpckit.api import log
-from hpckit.arguments import checked, several
-from hpckit.collections import search_path
-from hpckit.errors import NotFoundError, OutsideError, RequestError
-from hpckit.node_events import events_at_end
-from hpckit.node_memory import (
+from hpckit.bad_nodes.node_events import events_at_end
+from hpckit.bad_nodes.node_memory import (
     DAYS,
     BadNode,
     NodeEvent,
@@ -18,11 +15,14 @@ from hpckit.node_memory import (
     read_memory,
     remember,
 )
-from hpckit.node_memory import bad_nodes as counted
-from hpckit.node_rules import NodeRules, find_rules
+from hpckit.bad_nodes.node_memory import bad_nodes as counted
+from hpckit.collections import search_path
+from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.job_spec.arguments import checked, several
 from hpckit.paths import bad_nodes_path
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.sites import find_site
+from hpckit.sites.node_rules import NodeRules, find_rules
 from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.slurm.cluster import cluster_name
 from hpckit.slurm.hostlist import is_host

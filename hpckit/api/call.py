@@ -25,9 +25,9 @@ from hpckit.api.call_result import Call, Calls, Result
 from hpckit.api.options import Options, job_spec
 from hpckit.api.prepare import prepare
 from hpckit.api.submit import send
-from hpckit.arguments import PATH, argument
 from hpckit.code.project import Source
 from hpckit.errors import RequestError
+from hpckit.job_spec.arguments import PATH, argument
 from hpckit.paths import here
 from hpckit.payload import function as in_job
 from hpckit.strategies import STRATEGIES

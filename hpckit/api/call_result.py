@@ -12,12 +12,12 @@ from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
 from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
-from hpckit.arguments import checked
 from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError
-from hpckit.failures import error_report
-from hpckit.logs import need_rank
+from hpckit.job_ends.failures import error_report
+from hpckit.job_spec.arguments import checked
 from hpckit.payload import function as in_job
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.logs import need_rank
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.submission.retry import retry_after
 from hpckit.submission.waiting import over_by_and_by, pauses

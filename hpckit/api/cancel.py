@@ -18,11 +18,11 @@ from hpckit.errors import (
     OutsideError,
     RequestError,
 )
-from hpckit.find import find_runs, refuse_doubtful
 from hpckit.frozen import frozen
-from hpckit.run_record import is_slurm_id
-from hpckit.runs import DamagedRun
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.find import find_runs, refuse_doubtful
+from hpckit.run_folders.run_record import is_slurm_id
+from hpckit.run_folders.runs import DamagedRun
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.schedulers.local.state import cancel_asked, read_local_state
 from hpckit.schedulers.slurm import SLURM
 from hpckit.schedulers.slurm.ending import cancel_by_id, known_in_slurm

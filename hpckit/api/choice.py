@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
-from hpckit.arguments import argument, several
 from hpckit.errors import RequestError
-from hpckit.find import array_key, newest_runs
 from hpckit.frozen import frozen
-from hpckit.runs import DamagedRun
+from hpckit.job_spec.arguments import argument, several
+from hpckit.run_folders.find import array_key, newest_runs
+from hpckit.run_folders.runs import DamagedRun
 from hpckit.slurm.states import JobState, parse_state
 from hpckit.units import parse_past
 

@@ -11,14 +11,14 @@ from hpckit.api import Tell, log
 from hpckit.api.choice import parse_states
 from hpckit.api.lookup import settled_folder
 from hpckit.api.rebuild import usual_roots
-from hpckit.arguments import FUNCTION, PATH, SIZE, checked, maybe
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, reason
-from hpckit.find import newest_runs
 from hpckit.frozen import frozen
+from hpckit.job_spec.arguments import FUNCTION, PATH, SIZE, checked, maybe
 from hpckit.paths import is_folder, is_there, typed_path
-from hpckit.reindex import distinct, forget_gone, known_roots
-from hpckit.runs import RECORD, DamagedRun, Run
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.reindex import distinct, forget_gone, known_roots
+from hpckit.run_folders.runs import RECORD, DamagedRun, Run
 from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard
 from hpckit.submission.leftovers import Leftover, cached, left_behind, unneeded_code

@@ -5,7 +5,6 @@ import os
 import shutil
 from pathlib import Path
 
-from hpckit.arguments import PATH, checked
 from hpckit.code.difference import Difference, compare, unified
 from hpckit.code.files import Found, TooManyError, find_files
 from hpckit.code.project import Project, project_at, read_rules
@@ -13,8 +12,9 @@ from hpckit.code.tree import Tree, is_intact, read_tree, verify
 from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
+from hpckit.job_spec.arguments import PATH, checked
 from hpckit.paths import is_folder, typed_path
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.submission.kept_code import tree_place
 from hpckit.text import in_line
 

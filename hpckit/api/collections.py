@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.api import Tell, log, searched
-from hpckit.arguments import FUNCTION, PATH, checked
 from hpckit.collections import LOCK, Collection, Unusable, manage, survey
 from hpckit.collections.lockfile import Entry, lock_files
 from hpckit.collections.manage import Change
@@ -16,6 +15,7 @@ from hpckit.collections.scaffold import SCAFFOLDED, make_collection
 from hpckit.collections.source import parse_source
 from hpckit.collections.trust import set_trusted
 from hpckit.errors import RequestError
+from hpckit.job_spec.arguments import FUNCTION, PATH, checked
 
 __all__ = [
     "LOCK", "Added", "Change", "Collection", "Entry", "Unusable", "add_collection",

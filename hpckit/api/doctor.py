@@ -11,7 +11,6 @@ from hpckit import paths
 from hpckit.api import Tell, log
 from hpckit.api.options import spec_values
 from hpckit.api.prepare import Submission, prepare
-from hpckit.arguments import FUNCTION, PATH, TIME, checked, maybe, time_word
 from hpckit.collections import survey
 from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
@@ -25,12 +24,13 @@ from hpckit.doctor.installation import (
 )
 from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
 from hpckit.errors import RequestError
-from hpckit.index import index_path
+from hpckit.job_spec.arguments import FUNCTION, PATH, TIME, checked, maybe, time_word
+from hpckit.job_spec.spec import JobSpec
 from hpckit.paths import typed_path
-from hpckit.runs import runs_root
+from hpckit.run_folders.index import index_path
+from hpckit.run_folders.runs import runs_root
 from hpckit.sites import find_site
 from hpckit.slurm.client import patience, sbatch_answers
-from hpckit.spec import JobSpec
 from hpckit.units import parse_minutes
 from hpckit.values import Seconds, Within
 

@@ -12,13 +12,13 @@ from typing import Any
 from hpckit.api.job_stats import JobStats
 from hpckit.api.stats import stats_of_runs
 from hpckit.errors import CommandError
-from hpckit.find import newest_runs
 from hpckit.job import Job, filled
-from hpckit.run_record import is_function_call, work_of
-from hpckit.runs import Run as RunFolder
-from hpckit.sbatch_words import read_sbatch
+from hpckit.job_spec.sbatch_words import read_sbatch
+from hpckit.job_spec.spec import JobSpec
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.run_record import is_function_call, work_of
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.cluster import Partition, longest_min, meant, partitions
-from hpckit.spec import JobSpec
 from hpckit.stats.right_size import Asked, Evidence, Sizing, right_size
 from hpckit.submission.model import Submission
 from hpckit.submission.record import make_record

@@ -9,9 +9,9 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_status import status_of
 from hpckit.errors import OutsideError, RequestError
 from hpckit.frozen import frozen
-from hpckit.option_words import array_values, joined_values
-from hpckit.runs import Run as RunFolder
-from hpckit.spec import JobSpec
+from hpckit.job_spec.option_words import array_values, joined_values
+from hpckit.job_spec.spec import JobSpec
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.submission.after import read_after
 from hpckit.submission.resubmitted import last_try, one_at_a_time
 from hpckit.submission.status import RunStatus

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from hpckit.api.run import Run
-from hpckit.arguments import PATH, checked
 from hpckit.collections import search_path
 from hpckit.errors import JobError, RequestError
 from hpckit.files import write_shown
 from hpckit.frozen import frozen
+from hpckit.job_spec.arguments import PATH, checked
 from hpckit.paths import typed_path
 from hpckit.report.gather import Gathered
 from hpckit.report.job_page import Page, page

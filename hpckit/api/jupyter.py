@@ -13,15 +13,15 @@ from hpckit.api.login import login_node, own_command
 from hpckit.api.lookup import believed, settled_folder
 from hpckit.api.run import Run
 from hpckit.api.sessions import prepare_session
-from hpckit.arguments import PATH, TIME, checked, maybe
 from hpckit.environ import own_python
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import JobError, NotFoundError, OutsideError, PlanError, RequestError
 from hpckit.files import write_shown
-from hpckit.find import newest_runs
 from hpckit.frozen import frozen
 from hpckit.job.checks import off_switch
-from hpckit.run_record import session_kind
+from hpckit.job_spec.arguments import PATH, TIME, checked, maybe
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.run_record import session_kind
 from hpckit.session.connection import Connection, read_connection
 from hpckit.session.folder import session_folder
 from hpckit.session.forward import AUTO, Target, forward

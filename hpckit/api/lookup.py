@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from hpckit.api import log
 from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
-from hpckit.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError, RequestError
-from hpckit.find import find_believed, find_runs, newest_runs, refuse_doubtful
-from hpckit.index import any_handed_over
+from hpckit.job_spec.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.paths import is_there
-from hpckit.runs import DamagedRun, runs_root
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.find import find_believed, find_runs, newest_runs, refuse_doubtful
+from hpckit.run_folders.index import any_handed_over
+from hpckit.run_folders.runs import DamagedRun, runs_root
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.values import Size
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from hpckit.api.options import check_names
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.environments import BARE
 from hpckit.errors import HpckitError
-from hpckit.index import read_index
 from hpckit.launchers import LAUNCHERS
-from hpckit.ranks import first_failure, read_ranks
 from hpckit.render.loader import list_templates
 from hpckit.render.reports import report_templates, shortest_names
-from hpckit.runs import Run, read_run
+from hpckit.run_folders.index import read_index
+from hpckit.run_folders.ranks import first_failure, read_ranks
+from hpckit.run_folders.runs import Run, read_run
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.states import JobState
 from hpckit.strategies import STRATEGIES

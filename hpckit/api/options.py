@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from hpckit.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
 from hpckit.errors import RequestError
-from hpckit.option_words import NO_LISTS, as_word
-from hpckit.sbatch_words import instead_of
-from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
+from hpckit.job_spec.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
+from hpckit.job_spec.option_words import NO_LISTS, as_word
+from hpckit.job_spec.sbatch_words import instead_of
+from hpckit.job_spec.spec import OPTIONS, TYPES, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -15,23 +15,23 @@ from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
+from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import named_launcher
 from hpckit.paths import bad_nodes_path, config_folder, here, is_there, user_name
 from hpckit.render import load, spellings
-from hpckit.runs import new_run_id, runs_root
+from hpckit.run_folders.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
 from hpckit.sites import GENERIC, Site, find_site
 from hpckit.slurm.client import ask, own_job_id, patience, sbatch_answers
-from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.code_plan import CodePlan, kept_files, plan_code
 from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, find_workload, known_workload, list_workloads
 
 if TYPE_CHECKING:
+    from hpckit.bad_nodes.node_memory import NodeEvent
     from hpckit.code.project import Source
-    from hpckit.node_memory import NodeEvent
-    from hpckit.run_record import LeftOut
+    from hpckit.run_folders.run_record import LeftOut
 
 __all__ = ["Submission", "beside_own_job", "chosen_otherwise", "preflight", "prepare"]
 

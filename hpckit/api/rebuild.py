@@ -5,10 +5,10 @@ from pathlib import Path
 
 from hpckit.api import Tell, log, searched
 from hpckit.api.lookup import settled_folder
-from hpckit.arguments import FUNCTION, PATH, checked, maybe
 from hpckit.errors import HpckitError, NotFoundError, UnsetVariableError
+from hpckit.job_spec.arguments import FUNCTION, PATH, checked, maybe
 from hpckit.paths import is_folder, typed_path, users_path
-from hpckit.reindex import Rebuilt, known_roots, rebuild
+from hpckit.run_folders.reindex import Rebuilt, known_roots, rebuild
 
 
 @checked(runs=maybe(PATH), tell=FUNCTION)

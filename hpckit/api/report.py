@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.api.lookup import runs_folder
-from hpckit.arguments import PATH, checked, maybe, several
 from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
@@ -22,6 +21,7 @@ from hpckit.group_report.parts import joined
 from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
+from hpckit.job_spec.arguments import PATH, checked, maybe, several
 from hpckit.paths import login
 from hpckit.sites import find_site
 from hpckit.slurm.client import own_patience_s, patience

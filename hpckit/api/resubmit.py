@@ -16,15 +16,15 @@ from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
 from hpckit.code.project import Source
 from hpckit.errors import OutsideError, RequestError
-from hpckit.find import refuse_doubtful
 from hpckit.frozen import frozen
 from hpckit.job import appended, filled
+from hpckit.job_spec.recorded_spec import spec_from_record, with_changes, without
+from hpckit.job_spec.spec import JobSpec
 from hpckit.paths import standing_in
-from hpckit.recorded_spec import spec_from_record, with_changes, without
 from hpckit.render import Rendered
-from hpckit.run_record import ResubmitOf, is_function_call, refuse_session
-from hpckit.runs import Run as RunFolder
-from hpckit.spec import JobSpec
+from hpckit.run_folders.find import refuse_doubtful
+from hpckit.run_folders.run_record import ResubmitOf, is_function_call, refuse_session
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
@@ -33,7 +33,7 @@ from hpckit.submission.task_numbers import first_numbers, renumbered
 from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:
-    from hpckit.node_memory import NodeEvent
+    from hpckit.bad_nodes.node_memory import NodeEvent
     from hpckit.stats.right_size import Sizing
 
 # Of what a task of an array was given, so many columns.

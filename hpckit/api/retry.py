@@ -19,11 +19,11 @@ from hpckit.api.submit import send
 from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcomeError
 from hpckit.files import reason
 from hpckit.job import Job
-from hpckit.recorded_spec import spec_from_record
-from hpckit.retry_rules import FAIL, KINDS, parse_rules
-from hpckit.run_record import RetryOf
-from hpckit.runs import Run, read_run
-from hpckit.sbatch_words import is_hold
+from hpckit.job_spec.recorded_spec import spec_from_record
+from hpckit.job_spec.retry_rules import FAIL, KINDS, parse_rules
+from hpckit.job_spec.sbatch_words import is_hold
+from hpckit.run_folders.run_record import RetryOf
+from hpckit.run_folders.runs import Run, read_run
 from hpckit.slurm.jobs import squeue
 from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.awaited import take_along

@@ -8,10 +8,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from hpckit.arguments import FUNCTION, checked, maybe
 from hpckit.errors import DamagedRunError
-from hpckit.run_record import is_function_call
-from hpckit.runs import Run as RunFolder
+from hpckit.job_spec.arguments import FUNCTION, checked, maybe
+from hpckit.run_folders.run_record import is_function_call
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.text import in_line
 from hpckit.values import Count
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from hpckit.api.options import Options
     from hpckit.api.resubmit import Again
     from hpckit.api.run_list import RunList
-    from hpckit.metrics import Progress
-    from hpckit.ranks import RankRecord
+    from hpckit.run_folders.metrics import Progress
+    from hpckit.run_folders.ranks import RankRecord
     from hpckit.submission.status import RunStatus
 
 # What became of runs is not loaded to submit one: it is imported where it is asked for.
@@ -160,7 +160,7 @@ class Run:
             NotFoundError: there is no such rank, or its folder is gone. DamagedRunError: at the
             end: a log cannot be read.
         """
-        from hpckit.logs import log_files, read_all  # noqa: PLC0415  # lists of runs read none
+        from hpckit.run_folders.logs import log_files, read_all  # noqa: PLC0415  # lists of runs read none
 
         self._folder.need_folder()
         damaged: list[str] = []
@@ -180,7 +180,7 @@ class Run:
         look: Callable[[list[RunStatus]], None] | None,
         damaged: list[str],
     ) -> Iterator[tuple[Path, str]]:
-        from hpckit.logs import follow, log_files  # noqa: PLC0415  # as above
+        from hpckit.run_folders.logs import follow, log_files  # noqa: PLC0415  # as above
         from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415  # it asks Slurm
 
         for folder in _and_retries(self._folder):
@@ -209,7 +209,7 @@ class Run:
             return ""
         if status.never_started:
             return f"the job never started: it is {status.state}"
-        from hpckit.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
+        from hpckit.job_ends.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
 
         self._folder.need_folder()
         return error_report(self._folder, status.ranks, status.state)
@@ -225,8 +225,8 @@ class Run:
         Raises:
             DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
-        from hpckit.metrics import METRICS, all_rows, counted_rows  # noqa: PLC0415
-        from hpckit.ranks import began_once  # noqa: PLC0415
+        from hpckit.run_folders.metrics import METRICS, all_rows, counted_rows  # noqa: PLC0415
+        from hpckit.run_folders.ranks import began_once  # noqa: PLC0415
 
         self._folder.need_folder()
         rows = all_rows(self.dir / METRICS)
@@ -238,7 +238,7 @@ class Run:
         Raises:
             DamagedRunError: the file is not one. NotFoundError: the run's folder is gone.
         """
-        from hpckit.metrics import progress_of  # noqa: PLC0415
+        from hpckit.run_folders.metrics import progress_of  # noqa: PLC0415
 
         self._folder.need_folder()
         return progress_of(self.dir, self.submitted_at)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, SupportsIndex, overload
 
 from hpckit.api.run import Run
-from hpckit.runs import DamagedRun
+from hpckit.run_folders.runs import DamagedRun
 
 if TYPE_CHECKING:
     from typing import Unpack

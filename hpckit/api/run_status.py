@@ -15,8 +15,8 @@ from typing import Any
 
 from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
-from hpckit.arguments import FUNCTION, checked, maybe, own_number
 from hpckit.errors import RequestError
+from hpckit.job_spec.arguments import FUNCTION, checked, maybe, own_number
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
 from hpckit.text import in_line, simulated

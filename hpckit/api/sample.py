@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hpckit.api import log
-from hpckit.arguments import FUNCTION, PATH, WORD, argument, checked, maybe
 from hpckit.errors import RequestError
 from hpckit.files import reason, replace_file
+from hpckit.job_spec.arguments import FUNCTION, PATH, WORD, argument, checked, maybe
 from hpckit.stats.sampler.start import end_sampler, how_ended, run_alongside, start_sampler
 from hpckit.stats.sampler.writer import LOST
 from hpckit.text import in_line

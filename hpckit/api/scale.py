@@ -16,13 +16,13 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
-from hpckit.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown
 from hpckit.errors import HpckitError, NotFoundError, RequestError
-from hpckit.find import newest_runs, refuse_doubtful
-from hpckit.logged_times import lifetime, without_odd_times
+from hpckit.job_spec.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown
 from hpckit.paths import typed_path
-from hpckit.run_record import StudyPart
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.find import newest_runs, refuse_doubtful
+from hpckit.run_folders.logged_times import lifetime, without_odd_times
+from hpckit.run_folders.run_record import StudyPart
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.scaling.document import as_csv, document
 from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
 from hpckit.scaling.timing import Timing, timing_of

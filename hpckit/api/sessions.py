@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from hpckit.api import log
 from hpckit.api.options import job_spec
 from hpckit.api.prepare import Submission, prepare
-from hpckit.arguments import time_word
 from hpckit.environ import own_python
 from hpckit.errors import RequestError
 from hpckit.job import Job
 from hpckit.job.program import Program, ProgramKind
+from hpckit.job_spec.arguments import time_word
 from hpckit.paths import typed_path
 from hpckit.session.host import ENTERING, Asked, host_words
 from hpckit.session.idle import parse_idle

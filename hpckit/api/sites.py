@@ -5,15 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.api import Tell, log, readable, searched
-from hpckit.arguments import FUNCTION, checked, maybe
 from hpckit.collections import Found
 from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
 from hpckit.detect.page import DETECTED, site_page
 from hpckit.detect.site_file import Outcome, WriteResult, write_site_file
 from hpckit.errors import OutsideError, RequestError
+from hpckit.job_spec.arguments import FUNCTION, checked, maybe
 from hpckit.paths import config_folder
-from hpckit.site_sources import sources_of
 from hpckit.sites import (
     GENERIC,
     PartitionLimits,
@@ -24,6 +23,7 @@ from hpckit.sites import (
     list_sites,
     read_site,
 )
+from hpckit.sites.site_sources import sources_of
 from hpckit.values import Seconds
 
 __all__ = [

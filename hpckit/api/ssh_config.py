@@ -15,10 +15,10 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
 from hpckit.errors import CommandError, NotFoundError, OutsideError, RequestError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
-from hpckit.find import newest_runs
 from hpckit.frozen import frozen
 from hpckit.paths import home, is_there, make_folder
-from hpckit.run_record import session_kind
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.run_record import session_kind
 from hpckit.session.forward import SSH, STEP
 from hpckit.session.own_sshd import host_key
 from hpckit.session.ssh_config import LASTING, entry, known_host, lasting_entry

@@ -9,15 +9,15 @@ from hpckit.api import log
 from hpckit.api.job_stats import JobStats, StatsList
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
-from hpckit.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.errors import HpckitError, RequestError
+from hpckit.job_spec.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.paths import typed_path
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
 from hpckit.report.node_faults import counted_events
 from hpckit.report.samples_alone import check_folder
 from hpckit.report.targets import find_targets
-from hpckit.runs import Run as RunFolder
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for
 from hpckit.stats.document import json_schema

@@ -14,8 +14,8 @@ from hpckit.api.run_list import RunList
 from hpckit.api.submit import send
 from hpckit.errors import HpckitError, PlanError, RequestError, StoppedError
 from hpckit.interrupts import interrupts
-from hpckit.run_record import StudyPart
-from hpckit.runs import new_run_id
+from hpckit.run_folders.run_record import StudyPart
+from hpckit.run_folders.runs import new_run_id
 from hpckit.scaling.sizes import Lists, growing, grown, order_of_runs, read_sizes
 from hpckit.submission.after import dependency
 from hpckit.submission.code_plan import same_code

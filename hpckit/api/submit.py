@@ -13,8 +13,8 @@ from hpckit.api.options import JobSpec, Options, job_spec, spec_values
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
-from hpckit.arguments import PATH, TEXTS, VALUES, checked, maybe, several
 from hpckit.errors import RequestError
+from hpckit.job_spec.arguments import PATH, TEXTS, VALUES, checked, maybe, several
 from hpckit.paths import typed_path
 
 if TYPE_CHECKING:

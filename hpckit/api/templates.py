@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.api import Tell, log, searched
-from hpckit.arguments import FUNCTION, checked
 from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
+from hpckit.job_spec.arguments import FUNCTION, checked
 from hpckit.render import (
     find_template,
     is_report,

@@ -16,11 +16,11 @@ from hpckit.api import log
 from hpckit.api.lookup import believed, runs_folder
 from hpckit.api.run import Run
 from hpckit.api.sessions import prepare_session
-from hpckit.arguments import PATH, TIME, checked, maybe
 from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError
-from hpckit.find import newest_runs
+from hpckit.job_spec.arguments import PATH, TIME, checked, maybe
 from hpckit.payload.children import prepare_client, wait_for
-from hpckit.run_record import session_kind
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.run_record import session_kind
 from hpckit.session.shells import USUAL, users_shell
 from hpckit.session.step import step_argv, step_environment
 from hpckit.slurm.client import patience

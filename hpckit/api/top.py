@@ -19,9 +19,7 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_status import status_of
 from hpckit.errors import DamagedRunError, HpckitError, RequestError
 from hpckit.files import DamagedFileError
-from hpckit.find import newest_runs
 from hpckit.frozen import frozen
-from hpckit.index import index_path
 from hpckit.live.model import JobNow, Line, Order, View, lines, next_order, toggled
 from hpckit.live.texts import (
     HEADS,
@@ -35,8 +33,10 @@ from hpckit.live.texts import (
     top_line,
     widths,
 )
-from hpckit.logs import decoder, log_files, part_of
-from hpckit.metrics import METRICS, Progress
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.index import index_path
+from hpckit.run_folders.logs import decoder, log_files, part_of
+from hpckit.run_folders.metrics import METRICS, Progress
 from hpckit.shell import stop_all
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.tail import Busy

@@ -1,7 +1,7 @@
 """Workloads: programs that hpckit can submit."""
 
 from hpckit.api import Tell, log, readable, searched
-from hpckit.arguments import FUNCTION, checked
+from hpckit.job_spec.arguments import FUNCTION, checked
 from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 __all__ = ["Parameter", "Workload", "workload", "workloads"]

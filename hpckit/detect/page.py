@@ -7,9 +7,9 @@ import glob
 import re
 from collections.abc import Callable, Iterator
 
-from hpckit.arguments import Kind, checked
 from hpckit.detect.answers import Detected, Surroundings, version_text
 from hpckit.detect.site_file import marked
+from hpckit.job_spec.arguments import Kind, checked
 from hpckit.slurm.cluster import Partition
 from hpckit.text import in_line
 from hpckit.units import format_minutes

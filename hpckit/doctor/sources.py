@@ -6,11 +6,11 @@ from pathlib import Path
 
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.errors import CommandError, OutsideError
-from hpckit.find import newest_runs
 from hpckit.group_report.allocations import ask_allocations
-from hpckit.prometheus import Prometheus
-from hpckit.runs import DamagedRun, list_runs
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.runs import DamagedRun, list_runs
 from hpckit.sites import GENERIC, Site
+from hpckit.sites.prometheus import Prometheus
 from hpckit.sources.client import Client
 from hpckit.sources.schemes import CGROUP_PROBE, GPU_SCHEMES
 from hpckit.sources.survey import Kind, survey_series

@@ -14,8 +14,8 @@ from hpckit.doctor import Check, bad, good, unknown
 from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_regular, parse_json
 from hpckit.launchers import LAUNCHERS, Launcher, find_launcher
-from hpckit.run_files import JOB_LOG
-from hpckit.runs import Run
+from hpckit.run_folders.run_files import JOB_LOG
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.slurm.ending import is_unheeded
 from hpckit.sites import Site
 from hpckit.submission.folders import remove_run

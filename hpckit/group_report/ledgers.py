@@ -9,7 +9,7 @@ from pathlib import Path
 from hpckit.errors import OutsideError
 from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import Measured
-from hpckit.ledger import Entry, of_cluster, read_ledger
+from hpckit.run_folders.ledger import Entry, of_cluster, read_ledger
 from hpckit.slurm.states import parse_state
 from hpckit.text import counted, listed
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from hpckit.errors import CommandError
 from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import run_of
-from hpckit.ranks import attempt_times
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import attempt_times
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.client import patience
 from hpckit.slurm.jobs import squeue
 from hpckit.slurm.states import JobRecord, is_past_limit

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.files import DamagedFileError, read_json
-from hpckit.find import newest_runs
 from hpckit.group_report.allocations import Allocation
-from hpckit.run_files import SUMMARY
-from hpckit.runs import Run
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.run_files import SUMMARY
+from hpckit.run_folders.runs import Run
 from hpckit.stats.js1 import as_number, covers_attempt, decode
 from hpckit.stats.summary.coverage import enough_of_each
 

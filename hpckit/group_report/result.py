@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hpckit.arguments import PATH, checked
 from hpckit.collections import search_path
 from hpckit.group_report.totals import Totals, Use
 from hpckit.group_report.writing import Table, aligned, markdown_lines, text_lines
+from hpckit.job_spec.arguments import PATH, checked
 from hpckit.paths import typed_path
 from hpckit.render.reports import render_report
 from hpckit.sites import Costs

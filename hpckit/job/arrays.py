@@ -5,8 +5,8 @@ import re
 
 from hpckit.documents import Scalar
 from hpckit.errors import RequestError
-from hpckit.option_words import array_values
-from hpckit.spec import JobSpec
+from hpckit.job_spec.option_words import array_values
+from hpckit.job_spec.spec import JobSpec
 from hpckit.workloads import Workload
 
 

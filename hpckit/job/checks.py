@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hpckit.documents import nearest
 from hpckit.errors import PlanError, RequestError
 from hpckit.job import Job
+from hpckit.job_spec.spec import JobSpec
 from hpckit.sites import PartitionLimits
-from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES
 from hpckit.text import counted, plural
 from hpckit.units import format_minutes

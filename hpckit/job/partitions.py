@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from hpckit.documents import nearest
 from hpckit.errors import PlanError
 from hpckit.job.checks import off_switch
+from hpckit.job_spec.spec import JobSpec
 from hpckit.sites import PartitionLimits, Site
-from hpckit.spec import JobSpec
 
 
 def asked(spec: JobSpec, site: Site) -> tuple[PartitionLimits, ...]:

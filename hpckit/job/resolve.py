@@ -10,11 +10,11 @@ from hpckit.errors import RequestError
 from hpckit.job import Job, appended
 from hpckit.job.checks import check_job, refuse_contradictions
 from hpckit.job.program import KeptFiles, Program, find_module, find_program, read_program
+from hpckit.job_spec.sbatch_words import merge_sbatch
+from hpckit.job_spec.spec import OPTIONS, JobSpec
 from hpckit.launchers import default_launcher, named_launcher
-from hpckit.sbatch_words import merge_sbatch
 from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
 from hpckit.sites import PartitionLimits, Site
-from hpckit.spec import OPTIONS, JobSpec
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.text import counted
 from hpckit.workloads import Workload

@@ -11,11 +11,11 @@ from hpckit.environ import own_python
 from hpckit.errors import TemplateError
 from hpckit.frozen import frozen
 from hpckit.job import Job
+from hpckit.job_spec.sbatch_words import read_sbatch
+from hpckit.job_spec.spec import OPTIONS
 from hpckit.launchers import LAUNCHERS, UNWARNED
-from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
-from hpckit.sbatch_words import read_sbatch
-from hpckit.spec import OPTIONS
+from hpckit.render.quoting import ShellCode
 from hpckit.text import counted, in_line, simulated
 from hpckit.version import __version__
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from hpckit.frozen import frozen
-from hpckit.metrics import Progress
+from hpckit.run_folders.metrics import Progress
 from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_json, replace_file
-from hpckit.run_files import FOLDER_MODE
+from hpckit.run_folders.run_files import FOLDER_MODE
 
 FOLDER = "notify"
 _ENDED = re.compile(r"ended-(\d{1,10})\.json", re.ASCII)

@@ -22,8 +22,8 @@ from types import FrameType
 from typing import IO
 
 from hpckit.errors import CommandError, HpckitError
-from hpckit.failures import never_begun
 from hpckit.frozen import frozen
+from hpckit.job_ends.failures import never_begun
 from hpckit.notify.claims import Claims
 from hpckit.notify.event import COMPLETED, FAILED, Event
 from hpckit.notify.idling import IdleGpus

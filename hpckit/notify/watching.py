@@ -7,12 +7,12 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, open_regular
 from hpckit.frozen import frozen
+from hpckit.job_ends.tracebacks import START, error_line, last_error
 from hpckit.notify.event import COMPLETED, FAILED, STOPPED, TIMEOUT
 from hpckit.payload.children import REQUEUE_STATUS
 from hpckit.payload.task import GOES_ON
-from hpckit.ranks import RankRecord, own_failures, read_all_attempts
+from hpckit.run_folders.ranks import RankRecord, own_failures, read_all_attempts
 from hpckit.stop_marks import look_every
-from hpckit.tracebacks import START, error_line, last_error
 from hpckit.units import format_minutes
 
 # What is looked through at once; of a log that grows faster the rest is passed over.

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from hpckit.failures import error_report
 from hpckit.files import DamagedFileError, read_text
+from hpckit.job_ends.failures import error_report
 from hpckit.pages.elements import Content, e, pairs, section, table
 from hpckit.report.known_job import KnownJob
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 
 _SCRIPT = "job.sh"
 _MOST_SCRIPT = 200_000

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any, TypeGuard
 
 from hpckit.errors import DamagedRunError
-from hpckit.logged_times import TIME, OddTimes, lifetime, without_odd_times
-from hpckit.metrics import METRICS, RESUMED, Row, all_rows, rows_again, split_attempts
-from hpckit.runs import Run
+from hpckit.run_folders.logged_times import TIME, OddTimes, lifetime, without_odd_times
+from hpckit.run_folders.metrics import METRICS, RESUMED, Row, all_rows, rows_again, split_attempts
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.resized import by_attempt
 from hpckit.stats.summary.curves import MOST_BINS, Chart, Curve
 from hpckit.stats.summary.figures import Attempt
@@ -74,8 +74,8 @@ def training(
 ) -> Training:
     """Return the moments of a run's rows, and a picture of each series.
 
-    `ranks` are the run's attempts by its ranks, as `hpckit.logged_times.lifetime` takes them: rows
-    whose `time` is not within them are left out.
+    `ranks` are the run's attempts by its ranks, as `hpckit.run_folders.logged_times.lifetime` takes
+    them: rows whose `time` is not within them are left out.
 
     Rows are of the attempt they name; those that name none, of the one of `attempts` at their time.
 

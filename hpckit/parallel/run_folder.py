@@ -108,7 +108,8 @@ class Metrics:
         """Begin the file, or continue it after `step`, from which training goes on.
 
         What an earlier attempt logged stays, even of steps that are taken again: a line says after
-        which step this attempt goes on (see `hpckit.metrics`). Without a folder nothing is written.
+        which step this attempt goes on (see `hpckit.run_folders.metrics`). Without a folder nothing
+        is written.
 
         Raises:
             SetupError: events for TensorBoard are asked for, and it is not installed.

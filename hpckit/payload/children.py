@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hpckit.errors import CommandError
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
-from hpckit.run_files import JOB_LOG, open_to_write
+from hpckit.run_folders.run_files import JOB_LOG, open_to_write
 from hpckit.stop_marks import ALONE, add_mark, marks_of
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from hpckit.files import DamagedFileError
+from hpckit.job_ends.tracebacks import OUT_OF_MEMORY_SAMPLED
 from hpckit.stats.samples.packing import SampleBlock
 from hpckit.stats.samples.reading import newest_samples
 from hpckit.stats.samples.records import Header, sampled_host, samples_files
-from hpckit.tracebacks import OUT_OF_MEMORY_SAMPLED
 
 # Of what the job may use on a node: so much was in use. A sampler sees no peak between two samples.
 NEARLY_ALL = 0.95

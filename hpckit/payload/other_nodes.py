@@ -9,7 +9,7 @@ import time
 
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement, restart_count
-from hpckit.ranks import RankRecord, read_attempt
+from hpckit.run_folders.ranks import RankRecord, read_attempt
 
 _EVERY_S = 1.0
 

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.errors import CommandError, JobError
+from hpckit.job_ends.tracebacks import HANGS_AT_END
 from hpckit.launchers import find_launcher
 from hpckit.payload.children import (
     LOCAL_GRACE_S,
@@ -66,7 +67,6 @@ from hpckit.stop_marks import (
     marks,
     marks_of,
 )
-from hpckit.tracebacks import HANGS_AT_END
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

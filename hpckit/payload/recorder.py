@@ -11,14 +11,8 @@ from typing import IO
 
 from hpckit.errors import JobError
 from hpckit.files import DamagedFileError, read_tail
-from hpckit.launchers import find_launcher
-from hpckit.mpi_ends import is_mpi_end
-from hpckit.payload.task import Task
-from hpckit.rank_variables import RankPlacement, restart_count
-from hpckit.ranks import Fault, RankRecord, write_rank
-from hpckit.run_files import FOLDER_MODE, JOB_LOG, open_to_write
-from hpckit.stats.sampler.cgroup import find_cgroup
-from hpckit.tracebacks import (
+from hpckit.job_ends.mpi_ends import is_mpi_end
+from hpckit.job_ends.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
     last_error,
@@ -27,6 +21,12 @@ from hpckit.tracebacks import (
     signal_error,
     silent_error,
 )
+from hpckit.launchers import find_launcher
+from hpckit.payload.task import Task
+from hpckit.rank_variables import RankPlacement, restart_count
+from hpckit.run_folders.ranks import Fault, RankRecord, write_rank
+from hpckit.run_folders.run_files import FOLDER_MODE, JOB_LOG, open_to_write
+from hpckit.stats.sampler.cgroup import find_cgroup
 
 # A script that wrote an error, and then nothing for so long before a signal ended it, had failed
 # already. What it writes because of the signal is younger, even by a file server's clock.
@@ -187,7 +187,7 @@ class Recorder:
 
     def _fault(self) -> Fault | None:
         """Return what this attempt's logs say of the node's hardware."""
-        from hpckit.faults import fault_in  # noqa: PLC0415  # only where a rank has failed
+        from hpckit.bad_nodes.faults import fault_in  # noqa: PLC0415  # only where a rank has failed
 
         texts = []
         for end in ("err", "out"):

@@ -23,7 +23,7 @@ from hpckit.payload.notice import parent_of, slurm_tells_all
 from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import restart_count, task_number
-from hpckit.ranks import RankRecord, read_attempt
+from hpckit.run_folders.ranks import RankRecord, read_attempt
 from hpckit.stop_marks import DEAF, SENT, WARNED, failed_with, look_every, marks, marks_of
 
 if TYPE_CHECKING:

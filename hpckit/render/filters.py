@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpckit.quoting import ShellCode
 from hpckit.render.limits import Budget, refuse_long_join, refuse_long_replace
+from hpckit.render.quoting import ShellCode
 
 _FILTERS = ("length", "first", "last", "sort", "unique", "replace", "lower", "upper", "default",
             "join", "trim", "reject", "select", "list", "int")  # fmt: skip

@@ -10,8 +10,8 @@ from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.files import DamagedFileError, open_regular, reason
 from hpckit.frozen import changeable
-from hpckit.quoting import quoted_expression
 from hpckit.render.limits import MAX_SOURCE_BYTES
+from hpckit.render.quoting import quoted_expression
 
 
 def list_templates(collections: tuple[Collection, ...]) -> dict[str, Found]:

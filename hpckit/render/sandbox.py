@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpckit.errors import TemplateError
-from hpckit.quoting import shell_word
 from hpckit.render.filters import counted_in, make_filters, plain
 from hpckit.render.limits import Budget, refuse_huge
 from hpckit.render.loader import Loader
+from hpckit.render.quoting import shell_word
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.paths import is_mine_alone
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import RankRecord, first_failure, own_failures, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.known_job import KnownJob
 from hpckit.report.node_faults import learn_at_end
 from hpckit.report.targets import Target
-from hpckit.run_files import SUMMARY, write_json
-from hpckit.runs import Run, read_run
+from hpckit.run_folders.ranks import RankRecord, first_failure, own_failures, read_all_attempts
+from hpckit.run_folders.run_files import SUMMARY, write_json
+from hpckit.run_folders.runs import Run, read_run
 from hpckit.schedulers.local.state import cancel_asked
 from hpckit.slurm.states import JobState
 from hpckit.stats.advice.engine import Advice
@@ -37,7 +37,7 @@ from hpckit.submission.verdict import all_ended
 from hpckit.units import parse_moment
 
 if TYPE_CHECKING:
-    from hpckit.ledger import Entry
+    from hpckit.run_folders.ledger import Entry
 
 TIMESERIES = "timeseries.json"
 
@@ -156,7 +156,7 @@ def _as_asked(job: JobUse, run: Run, environ: Mapping[str, str]) -> JobUse:
 
 
 def _enter(folder: str, entry: "Entry") -> None:
-    from hpckit.ledger import append  # noqa: PLC0415  # `stats` writes none
+    from hpckit.run_folders.ledger import append  # noqa: PLC0415  # `stats` writes none
 
     try:
         append(Path(folder), entry)
@@ -172,7 +172,7 @@ def entry_of(
 
     `job` has what Slurm's variables say of it.
     """
-    from hpckit.ledger import Entry  # noqa: PLC0415  # as above
+    from hpckit.run_folders.ledger import Entry  # noqa: PLC0415  # as above
 
     now = time.time()
     restart = restart_count(environ)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.frozen import frozen
-from hpckit.ranks import attempt_times
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.attempt_spans import lost_rows, spans
 from hpckit.report.changed_sizes import cut_at_changes
@@ -35,7 +34,8 @@ from hpckit.report.source_notes import (
 from hpckit.report.step_samples import own_of_step
 from hpckit.report.targets import Target
 from hpckit.report.unseen_steps import without_unseen
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import attempt_times
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState, is_running
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import StepUsage
@@ -190,7 +190,7 @@ def _with_ends(job: JobUse, run: Run | None) -> tuple[Attempt, ...]:
     """Return a job's attempts, each with why it ended that another one followed."""
     if run is None or len(job.attempts) < 2:
         return job.attempts
-    from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
+    from hpckit.job_ends.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
 
     parts = [row.state == JobState.RESIZING for row in job.attempts]
     # Whoever counts restarts does not count changes of size, at which nothing ended.

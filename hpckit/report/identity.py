@@ -5,8 +5,8 @@ from typing import Any
 
 from hpckit.report.attempt_spans import lost_rows
 from hpckit.report.known_job import KnownJob
-from hpckit.run_record import session_kind
-from hpckit.runs import Run
+from hpckit.run_folders.run_record import session_kind
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState, is_finished, is_running
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.attempts import Span

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.frozen import frozen
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.resized import own_times, places
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage

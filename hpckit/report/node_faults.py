@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import OutsideError
 from hpckit.report.known_job import KnownJob
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.stats.summary.figures import JobUse, SourceNote
 
 if TYPE_CHECKING:
-    from hpckit.node_memory import NodeEvent
+    from hpckit.bad_nodes.node_memory import NodeEvent
 
 ECC, GONE = "uncorrectable GPU memory errors, counted by the driver", "a GPU was lost"
 
@@ -29,7 +29,7 @@ def counted_events(run: Run, job: JobUse) -> "Iterator[NodeEvent]":
 
 
 def _by_counter(run: Run, host: str, what: str, words: str, when: float) -> "Iterator[NodeEvent]":
-    from hpckit.node_events import by_counter  # noqa: PLC0415  # of few jobs
+    from hpckit.bad_nodes.node_events import by_counter  # noqa: PLC0415  # of few jobs
 
     return by_counter(run, host, what, words, when)
 
@@ -44,8 +44,8 @@ def learn_at_end(run: Run, job: JobUse) -> None:
     """Write down what the newest attempt tells of its nodes, inside the job and at its end."""
     if not run.mine:
         return
-    from hpckit.node_events import events_at_end  # noqa: PLC0415  # `stats` needs neither
-    from hpckit.node_memory import remember  # noqa: PLC0415
+    from hpckit.bad_nodes.node_events import events_at_end  # noqa: PLC0415  # `stats` needs neither
+    from hpckit.bad_nodes.node_memory import remember  # noqa: PLC0415
 
     found = [*events_at_end(run), *counted_events(run, job)]
     try:

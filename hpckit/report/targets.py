@@ -13,12 +13,12 @@ from hpckit.errors import (
     OutsideError,
     RequestError,
 )
-from hpckit.find import find_runs, no_such_run
 from hpckit.frozen import frozen
 from hpckit.report.known_job import KnownJob
 from hpckit.report.samples_alone import find_sampled, why_alone
 from hpckit.report.source_notes import end_notes
-from hpckit.runs import DamagedRun, Run
+from hpckit.run_folders.find import find_runs, no_such_run
+from hpckit.run_folders.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
 from hpckit.shell import which
 from hpckit.slurm.jobs import is_asked, squeue

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from hpckit.documents import Scalar
 from hpckit.errors import RequestError
-from hpckit.recorded_spec import with_changes
-from hpckit.spec import JobSpec
+from hpckit.job_spec.recorded_spec import with_changes
+from hpckit.job_spec.spec import JobSpec
 from hpckit.workloads import Workload
 
 MOST_RUNS = 1000

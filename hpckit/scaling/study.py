@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from hpckit.logged_times import OddTimes
+from hpckit.run_folders.logged_times import OddTimes
 from hpckit.scaling.intervals import Estimate, mean_of, ratio_of
 from hpckit.scaling.laws import Law, fit_amdahl, fit_gustafson
 from hpckit.scaling.timing import PARTS, Source, Timing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hpckit.metrics import split_attempts
+from hpckit.run_folders.metrics import split_attempts
 
 # Seconds per step of rank zero, in lines that have s_per_step.
 PARTS = ("compute_s", "communication_s", "input_s")

@@ -22,7 +22,7 @@ from hpckit.slurm.states import JobRecord
 if TYPE_CHECKING:
     from hpckit.job import Job
     from hpckit.job.script import ArrayPart, RunPlace
-    from hpckit.runs import Run
+    from hpckit.run_folders.runs import Run
 
 
 @frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from hpckit.environments import EnvironmentKind
-from hpckit.prometheus import SCHEMES
+from hpckit.job_spec.spec import OPTIONS, TYPES, Option
 from hpckit.schemas.words import (
     Schema,
     choice,
@@ -22,7 +22,7 @@ from hpckit.schemas.words import (
     word,
 )
 from hpckit.sinks import ALL, ANY, BODIES, EVENTS, PROGRAM, SLURM
-from hpckit.spec import OPTIONS, TYPES, Option
+from hpckit.sites.prometheus import SCHEMES
 
 _VARIABLE = "^[A-Za-z_][A-Za-z0-9_]*$"
 _DAY = r"^20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.files import DamagedFileError
-from hpckit.run_record import session_kind
+from hpckit.run_folders.run_record import session_kind
 from hpckit.session.folder import END, read_private
 from hpckit.units import format_seconds
 

@@ -15,15 +15,15 @@ from hpckit.environments import (
     read_environment,
 )
 from hpckit.errors import ConfigError, RequestError
+from hpckit.job_spec.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.sites.site import LINK_NAMES, AdviceOverride, Costs, PartitionLimits, Site
-from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.units import parse_minutes
 
 if TYPE_CHECKING:
-    from hpckit.node_rules import NodeRules
-    from hpckit.prometheus import Prometheus
     from hpckit.sinks import Notify
-    from hpckit.site_sources import Source
+    from hpckit.sites.node_rules import NodeRules
+    from hpckit.sites.prometheus import Prometheus
+    from hpckit.sites.site_sources import Source
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 # For up to 4096 cores.
@@ -245,7 +245,7 @@ def _costs(fields: Fields) -> Costs:
 def _sources(fields: Fields) -> "tuple[Source, ...]":
     if not fields.has("sources"):
         return ()
-    from hpckit.site_sources import read_sources  # noqa: PLC0415  # those of a user have none
+    from hpckit.sites.site_sources import read_sources  # noqa: PLC0415  # those of a user have none
 
     return read_sources(fields)
 
@@ -253,7 +253,7 @@ def _sources(fields: Fields) -> "tuple[Source, ...]":
 def _prometheus(fields: Fields) -> "Prometheus | None":
     if not fields.has("prometheus"):
         return None
-    from hpckit.prometheus import read_prometheus  # noqa: PLC0415  # few sites have one
+    from hpckit.sites.prometheus import read_prometheus  # noqa: PLC0415  # few sites have one
 
     return read_prometheus(fields)
 
@@ -269,7 +269,7 @@ def _notify(fields: Fields) -> "Notify | None":
 def _bad_nodes(fields: Fields) -> "NodeRules | None":
     if not fields.has("bad_nodes"):
         return None
-    from hpckit.node_rules import read_rules  # noqa: PLC0415  # few sites have some
+    from hpckit.sites.node_rules import read_rules  # noqa: PLC0415  # few sites have some
 
     return read_rules(fields, of_site=True)
 

@@ -13,10 +13,10 @@ from hpckit.frozen import frozen
 from hpckit.paths import whole_path
 
 if TYPE_CHECKING:
-    from hpckit.node_rules import NodeRules
-    from hpckit.prometheus import Prometheus
     from hpckit.sinks import Notify
-    from hpckit.site_sources import Source
+    from hpckit.sites.node_rules import NodeRules
+    from hpckit.sites.prometheus import Prometheus
+    from hpckit.sites.site_sources import Source
 
 # What a site changes in one rule of `templates/advice/`: variable -> value. None: the rule is off.
 AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None

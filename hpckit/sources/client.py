@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, parse_json
-from hpckit.prometheus import Prometheus
+from hpckit.sites.prometheus import Prometheus
 from hpckit.text import in_line
 from hpckit.web import WORDS, connect, secret_of_file, secret_of_variable, talking, within
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hpckit.prometheus import Prometheus
+from hpckit.sites.prometheus import Prometheus
 from hpckit.sources.schemes import (
     CGROUP,
     CGROUP_JOB,

@@ -12,7 +12,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpckit.prometheus import DCGM, JOBSTATS, NVIDIA_SMI
+from hpckit.sites.prometheus import DCGM, JOBSTATS, NVIDIA_SMI
 
 _MIB = float(1 << 20)
 # The label in which a question of several names says which of them a series answers.
@@ -173,7 +173,7 @@ CGROUP = (
 
 
 def scheme_called(name: str) -> Scheme:
-    """Return the scheme of a name in `hpckit.prometheus.SCHEMES`."""
+    """Return the scheme of a name in `hpckit.sites.prometheus.SCHEMES`."""
     return next(scheme for scheme in GPU_SCHEMES if scheme.name == name)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hpckit.errors import OutsideError, PlanError, RequestError
-from hpckit.find import find_believed
 from hpckit.frozen import frozen
 from hpckit.job.checks import off_switch
-from hpckit.runs import Run
+from hpckit.run_folders.find import find_believed
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.slurm.asking import never_starts, records_of
 from hpckit.slurm.dependencies import ON_ITS_END

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hpckit.errors import CommandError, HpckitError, RequestError
-from hpckit.find import find_believed
-from hpckit.runs import Run, read_run
+from hpckit.run_folders.find import find_believed
+from hpckit.run_folders.runs import Run, read_run
 from hpckit.slurm.control import set_dependency
 from hpckit.slurm.dependencies import ON_ITS_END, ask_moved
 from hpckit.submission.after import is_slurm_id, last_runs, read_after

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpckit.errors import HpckitError, NotFoundError, OutsideError, StoppedError
-from hpckit.failures import attempt_log
 from hpckit.files import DamagedFileError, read_json, reason
-from hpckit.joblog import was_cancelled
-from hpckit.run_files import open_to_write
-from hpckit.run_record import RetryOf
-from hpckit.runs import Run, read_run
+from hpckit.job_ends.failures import attempt_log
+from hpckit.job_ends.joblog import was_cancelled
+from hpckit.run_folders.run_files import open_to_write
+from hpckit.run_folders.run_record import RetryOf
+from hpckit.run_folders.runs import Run, read_run
 from hpckit.submission.handover import HANDOVER, Handover
 from hpckit.submission.retry import read_note, retry_after
 from hpckit.submission.status import RunStatus

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
-from hpckit.ranks import read_all_attempts
-from hpckit.run_files import write_json
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import read_all_attempts
+from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.verdict import not_begun
 from hpckit.values import Size, rebuild

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.errors import CommandError
-from hpckit.failures import why_from_inside
 from hpckit.files import reason
+from hpckit.job_ends.failures import why_from_inside
 from hpckit.payload.task import GOES_ON
-from hpckit.ranks import own_failures
+from hpckit.run_folders.ranks import own_failures
 from hpckit.slurm import control
 from hpckit.slurm.states import JobRecord, JobState
 from hpckit.stop_marks import NO_CHECKPOINT, add_mark, marks_of

@@ -8,9 +8,9 @@ from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job.program import KeptFiles, ProgramKind
+from hpckit.job_spec.spec import JobSpec
 from hpckit.paths import is_file, is_folder
-from hpckit.runs import Run
-from hpckit.spec import JobSpec
+from hpckit.run_folders.runs import Run
 
 # In a run's folder, a link into the kept tree: to the project, or the topmost folder over it.
 LINK = "code"

@@ -15,10 +15,10 @@ from typing import Any
 
 from hpckit.files import flush_to_disk, replace_file
 from hpckit.frozen import frozen
-from hpckit.index import add_to_index, handed_over
 from hpckit.job.script import ArrayPart
-from hpckit.run_files import json_members, write_json, write_members
-from hpckit.runs import RECORD, Run
+from hpckit.run_folders.index import add_to_index, handed_over
+from hpckit.run_folders.run_files import json_members, write_json, write_members
+from hpckit.run_folders.runs import RECORD, Run
 from hpckit.schedulers.local.state import my_start_ticks
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"

@@ -16,7 +16,7 @@ from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.job.program import ProgramKind
 from hpckit.payload.task import Task
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.submission.code_notes import notes_on, program_in
 from hpckit.submission.code_plan import LINK, copy_in_run
 from hpckit.text import in_line, plural

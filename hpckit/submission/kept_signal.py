@@ -13,7 +13,7 @@ from pathlib import Path
 from hpckit.errors import HpckitError
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import RankRecord, own_failures, read_all_attempts
+from hpckit.run_folders.ranks import RankRecord, own_failures, read_all_attempts
 
 # The agent's next look is a minute after the node's return; a busy controller is later.
 _WITHIN_S = 300.0

@@ -7,17 +7,17 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from hpckit.bad_nodes.node_memory import DAYS, BadNode, NodeEvent, bad_nodes, read_memory
 from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
-from hpckit.node_memory import DAYS, BadNode, NodeEvent, bad_nodes, read_memory
-from hpckit.node_rules import NodeRules, find_rules
-from hpckit.run_record import LeftOut
-from hpckit.sbatch_words import read_sbatch
+from hpckit.job_spec.sbatch_words import read_sbatch
+from hpckit.job_spec.spec import JobSpec
+from hpckit.run_folders.run_record import LeftOut
+from hpckit.sites.node_rules import NodeRules, find_rules
 from hpckit.slurm.client import sbatch_answers
 from hpckit.slurm.cluster import Partition, cluster_name, meant, partitions
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.spec import JobSpec
 from hpckit.text import in_line, listed
 from hpckit.units import format_seconds
 

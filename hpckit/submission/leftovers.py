@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpckit.frozen import frozen
-from hpckit.index import handed_over, index_path
 from hpckit.paths import cache_folder, is_there
 from hpckit.payload.function import FOLDER as CALL
-from hpckit.run_files import JOB_LOG
-from hpckit.runs import RECORD
+from hpckit.run_folders.index import handed_over, index_path
+from hpckit.run_folders.run_files import JOB_LOG
+from hpckit.run_folders.runs import RECORD
 from hpckit.submission.cleaning import measured, unsafe
 from hpckit.submission.code_plan import LINK
 from hpckit.submission.folders import REMOVED

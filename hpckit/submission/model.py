@@ -9,13 +9,13 @@ from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
+from hpckit.job_spec.sbatch_words import is_hold
+from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import launched_by
 from hpckit.render import Rendered
-from hpckit.run_record import LeftOut, ResubmitOf, RetryOf, SessionPart, StudyPart
-from hpckit.sbatch_words import is_hold
+from hpckit.run_folders.run_record import LeftOut, ResubmitOf, RetryOf, SessionPart, StudyPart
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
-from hpckit.spec import JobSpec
 from hpckit.submission.code_plan import CodePlan
 
 # So many tasks every scheduler takes in one array: it is not asked.

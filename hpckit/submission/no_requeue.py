@@ -15,7 +15,7 @@ from hpckit.errors import HpckitError
 from hpckit.payload.ending import Ending
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import drop_ended
+from hpckit.run_folders.ranks import drop_ended
 from hpckit.schedulers.base import find_scheduler
 from hpckit.stop_marks import OVER, PREEMPTED, REQUEUED, failed_with, marks, marks_of
 

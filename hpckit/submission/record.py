@@ -16,11 +16,11 @@ from hpckit.collections import Collection, Found, content_hash
 from hpckit.files import DamagedFileError
 from hpckit.gitfiles import code_version
 from hpckit.job import Job
+from hpckit.job_spec.spec import OPTIONS, JobSpec
 from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
-from hpckit.run_record import varied
-from hpckit.runs import SCHEMA
-from hpckit.spec import OPTIONS, JobSpec
+from hpckit.run_folders.run_record import varied
+from hpckit.run_folders.runs import SCHEMA
 from hpckit.submission.kept_code import KeptCode
 from hpckit.submission.model import Submission
 from hpckit.version import __version__

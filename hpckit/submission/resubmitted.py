@@ -13,9 +13,9 @@ from hpckit.errors import HpckitError, OutsideError
 from hpckit.file_locks import locked
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
-from hpckit.run_files import write_json
-from hpckit.run_record import ResubmitOf
-from hpckit.runs import RESUBMITTED, Run, following, read_run
+from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.run_record import ResubmitOf
+from hpckit.run_folders.runs import RESUBMITTED, Run, following, read_run
 from hpckit.submission.retry import retry_after
 from hpckit.values import Word, rebuild
 

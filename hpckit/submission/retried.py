@@ -2,11 +2,11 @@
 
 from hpckit import shell
 from hpckit.environ import own_python
-from hpckit.failures import attempt_log, ended_as, log_bytes
-from hpckit.joblog import was_cancelled
+from hpckit.job_ends.failures import attempt_log, ended_as, log_bytes
+from hpckit.job_ends.joblog import was_cancelled
+from hpckit.job_spec.retry_rules import FAIL, OOM, TIMEOUT
 from hpckit.payload.children import prepare_shielded_child
-from hpckit.retry_rules import FAIL, OOM, TIMEOUT
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
 from hpckit.submission.called_off import before_it, is_called_off

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from hpckit.causes import Cause, Kind
 from hpckit.errors import HpckitError, RequestError
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.job import Job
+from hpckit.job_ends.causes import Cause, Kind
+from hpckit.job_spec.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.paths import is_there
-from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
-from hpckit.run_files import write_json
-from hpckit.run_record import RetryOf
-from hpckit.runs import Run, following
+from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.run_record import RetryOf
+from hpckit.run_folders.runs import Run, following
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.handover import HANDOVER
 from hpckit.submission.task_numbers import lost_by_retry
@@ -259,7 +259,7 @@ def _was_killed(run: Run, cause: Cause | None) -> bool:
     """
     if cause is None or cause.kind is not Kind.STOPPED:
         return False
-    from hpckit.failures import attempt_log  # noqa: PLC0415  # few end so
+    from hpckit.job_ends.failures import attempt_log  # noqa: PLC0415  # few end so
 
     return NOT_AGAIN not in attempt_log(run.dir, 0)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.ranks import RankRecord, first_failure, read_ranks
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import RankRecord, first_failure, read_ranks
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
 from hpckit.schedulers.local.state import cancel_asked
 from hpckit.slurm.reasons import is_held
@@ -222,7 +222,7 @@ def _completed(status: RunStatus, ended: float | None) -> RunStatus:
 
 
 def _never_begun(folder: Path) -> str | None:
-    from hpckit.failures import never_begun  # noqa: PLC0415  # few that end well have no ranks
+    from hpckit.job_ends.failures import never_begun  # noqa: PLC0415  # few that end well have no ranks
 
     return never_begun(folder)
 

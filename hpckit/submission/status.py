@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
 from hpckit.paths import is_there
-from hpckit.ranks import RankRecord, first_failure, never_met, without_gpus
-from hpckit.run_record import once_more
-from hpckit.runs import RESUBMITTED, Run
+from hpckit.run_folders.ranks import RankRecord, first_failure, never_met, without_gpus
+from hpckit.run_folders.run_record import once_more
+from hpckit.run_folders.runs import RESUBMITTED, Run
 from hpckit.slurm.reasons import code_of, in_vain, needs_change
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
 from hpckit.text import in_line, listed
 
 if TYPE_CHECKING:
-    from hpckit.metrics import Progress
-    from hpckit.node_memory import NodeEvent
-    from hpckit.restarts import EarlierEnd
+    from hpckit.bad_nodes.node_memory import NodeEvent
+    from hpckit.job_ends.restarts import EarlierEnd
+    from hpckit.run_folders.metrics import Progress
 
 # How a job ends that waits: any other end is that of a job which Slurm has tried to start.
 _OUT_OF_QUEUE = frozenset({JobState.CANCELLED, JobState.DEADLINE})
@@ -148,14 +148,14 @@ class RunStatus:
         return told and self.finished and not self.good
 
     def node_events(self) -> "list[NodeEvent]":
-        """Return what its attempts tell of bad nodes; see `hpckit.node_events`."""
+        """Return what its attempts tell of bad nodes; see `hpckit.bad_nodes.node_events`."""
         return self._node_events
 
     @cached_property
     def _node_events(self) -> "list[NodeEvent]":
         if not self.speaks_of_nodes:
             return []
-        from hpckit.node_events import events_of  # noqa: PLC0415  # most runs tell nothing
+        from hpckit.bad_nodes.node_events import events_of  # noqa: PLC0415  # most runs tell nothing
 
         return events_of(self.run, self.ranks, self.state, self.earlier())
 
@@ -189,7 +189,7 @@ class RunStatus:
         record = self.run.record
         if not (record.get("retry") or record["request"].get("retry")):
             return []
-        from hpckit.failures import why  # noqa: PLC0415  # few runs have rules
+        from hpckit.job_ends.failures import why  # noqa: PLC0415  # few runs have rules
         from hpckit.submission.retry import retry_lines  # noqa: PLC0415
 
         failed = self.finished and not self.good
@@ -215,8 +215,8 @@ class RunStatus:
             return None
         if self.good:  # most are: their logs need not be read
             return False
-        from hpckit.causes import Kind  # noqa: PLC0415  # few ask
-        from hpckit.failures import why  # noqa: PLC0415
+        from hpckit.job_ends.causes import Kind  # noqa: PLC0415  # few ask
+        from hpckit.job_ends.failures import why  # noqa: PLC0415
 
         cause = why(self.run, self.ranks, self.state)
         return cause is not None and cause.kind is Kind.OUT_OF_MEMORY
@@ -263,19 +263,19 @@ class RunStatus:
         """
         if self.never_started:
             return []
-        from hpckit.failures import cause_rows  # noqa: PLC0415  # lists of runs ask no reasons
+        from hpckit.job_ends.failures import cause_rows  # noqa: PLC0415  # lists of runs ask no reasons
 
         return cause_rows(self.run, self.ranks, self.state)
 
     def earlier(self) -> "list[EarlierEnd]":
-        """Return how the attempts before this one ended, oldest first; see `hpckit.restarts`."""
+        """Return how earlier attempts ended, oldest first; see `hpckit.job_ends.restarts`."""
         return self._earlier
 
     @cached_property
     def _earlier(self) -> "list[EarlierEnd]":
         if not self.attempt and not any(row.restart for row in self.ranks):
             return []
-        from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
+        from hpckit.job_ends.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
 
         return earlier_ends(self.run, self.attempt)
 
@@ -285,7 +285,7 @@ class RunStatus:
         Raises:
             DamagedRunError: what it logs to cannot be read.
         """
-        from hpckit.metrics import progress_of  # noqa: PLC0415  # few ask
+        from hpckit.run_folders.metrics import progress_of  # noqa: PLC0415  # few ask
 
         return progress_of(self.run.dir, self.run.submitted_at)
 

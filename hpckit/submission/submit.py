@@ -19,8 +19,8 @@ from hpckit.interrupts import Interrupts, interrupts
 from hpckit.job.script import submitit_folder
 from hpckit.payload.task import Task
 from hpckit.render import Rendered
-from hpckit.run_files import JOB_LOG, open_to_write, write_text
-from hpckit.runs import Run
+from hpckit.run_folders.run_files import JOB_LOG, open_to_write, write_text
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.base import Order, Scheduler, Sent, link_name
 from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hpckit.errors import HpckitError
 from hpckit.files import DamagedFileError, open_regular
-from hpckit.run_record import ResubmitOf
-from hpckit.runs import Run, read_run
+from hpckit.run_folders.run_record import ResubmitOf
+from hpckit.run_folders.runs import Run, read_run
 
 SLURMS = "SLURM_ARRAY_TASK_ID"
 _INSTEAD = "read HPCKIT_ARRAY_INDEX instead"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpckit.files import DamagedFileError, read_json
-from hpckit.find import newest_runs
 from hpckit.frozen import frozen
-from hpckit.run_files import SUMMARY
-from hpckit.run_record import is_function_call, work_of
-from hpckit.runs import Run
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.run_files import SUMMARY
+from hpckit.run_folders.run_record import is_function_call, work_of
+from hpckit.run_folders.runs import Run
 from hpckit.text import listed
 from hpckit.values import rebuild
 

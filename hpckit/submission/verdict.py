@@ -7,8 +7,8 @@ of the attempt that Slurm starts next.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from hpckit.ranks import RankRecord, current, first_failure, not_ended, own_failures
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import RankRecord, current, first_failure, not_ended, own_failures
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.text import listed
 from hpckit.units import format_minutes

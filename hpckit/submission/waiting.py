@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.errors import OutsideError, RequestError, StillRunningError
-from hpckit.find import refuse_doubtful
-from hpckit.runs import Run
+from hpckit.run_folders.find import refuse_doubtful
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.local.state import ask_cancel
 from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.slurm.states import JobState, SlurmSource

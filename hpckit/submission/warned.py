@@ -18,7 +18,7 @@ from hpckit.payload.ending import Ending
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count, task_number
-from hpckit.ranks import drop_ended
+from hpckit.run_folders.ranks import drop_ended
 from hpckit.stop_marks import (
     DEAF,
     LIMIT,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.errors import HpckitError
-from hpckit.failures import never_begun
+from hpckit.job_ends.failures import never_begun
 from hpckit.payload.children import (
     PASSED,
     WATCHED,
@@ -25,8 +25,8 @@ from hpckit.payload.children import (
 )
 from hpckit.payload.notice import handles, kill_wait_s
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import RankRecord, read_all_attempts
-from hpckit.runs import Run, read_run
+from hpckit.run_folders.ranks import RankRecord, read_all_attempts
+from hpckit.run_folders.runs import Run, read_run
 from hpckit.stop_marks import ALONE, marks, marks_of
 from hpckit.submission.verdict import all_ended
 

@@ -4,9 +4,9 @@ import re
 import pytest
 
 from hpckit.cli import resubmit, submit
+from hpckit.job_spec.spec import OPTIONS
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
-from hpckit.spec import OPTIONS
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.advice.loading import check_rules
 from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse

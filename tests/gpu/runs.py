@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from hpckit.metrics import METRICS, all_rows, counted_rows
+from hpckit.run_folders.metrics import METRICS, all_rows, counted_rows
 from tests.gpu.checks import Recorder
 from tests.gpu.chips import WORKLOADS
 from tests.gpu.machine import Machine

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("mpi4py")
 pytest.importorskip("networkx")
 
-from hpckit.metrics import METRICS, all_rows, counted_rows
+from hpckit.run_folders.metrics import METRICS, all_rows, counted_rows
 from tests.inference.ranks import WORKLOAD, alone, ended, environment, mpich, start
 
 pytestmark = pytest.mark.torch

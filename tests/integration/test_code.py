@@ -10,7 +10,7 @@ import pytest
 import hpckit
 from hpckit.api.prepare import prepare
 from hpckit.errors import OutsideError, PlanError, RequestError
-from hpckit.recorded_spec import spec_from_record
+from hpckit.job_spec.recorded_spec import spec_from_record
 from hpckit.submission.code_plan import same_code
 from hpckit.submission.kept_code import check_code
 from tests.conftest import Answer, write_files

@@ -20,8 +20,8 @@ import hpckit
 from hpckit import shell
 from hpckit.cli import main
 from hpckit.code.tree import read_tree, verify
-from hpckit.find import newest_runs
-from hpckit.index import add_to_index, index_path, read_index
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.index import add_to_index, index_path, read_index
 from tests.conftest import processes_of
 from tests.integration.test_handover import KNOWS, slurm
 from tests.integration.test_local import until

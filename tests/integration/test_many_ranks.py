@@ -13,7 +13,7 @@ import pytest
 
 from hpckit.environ import own_python
 from hpckit.payload import bundle
-from hpckit.ranks import read_ranks
+from hpckit.run_folders.ranks import read_ranks
 from tests.conftest import Answer
 from tests.patience import LONG_S
 

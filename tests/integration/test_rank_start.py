@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.environ import own_python
-from hpckit.ranks import read_ranks
+from hpckit.run_folders.ranks import read_ranks
 from tests.integration.test_many_ranks import Command
 
 pytestmark = pytest.mark.long
@@ -16,7 +16,8 @@ pytestmark = pytest.mark.long
 # Of these each takes a millisecond or more. What only a failure needs is imported then.
 NOT_NEEDED = {
     "logging", "locale", "shutil", "socket", "traceback",
-    "hpckit.run_record", "hpckit.runs", "hpckit.schedulers.base", "hpckit.slurm.states",
+    "hpckit.run_folders.run_record", "hpckit.run_folders.runs",
+    "hpckit.schedulers.base", "hpckit.slurm.states",
     "hpckit.payload.mpi_script", "hpckit.submission.checkpoints",
 }  # fmt: skip
 SUBMITITS = "submitit.core.submission"

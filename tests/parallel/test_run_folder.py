@@ -13,7 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hpckit.metrics import METRICS, all_rows, counted_rows, read_progress  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
 from hpckit.parallel.journal import Journal  # noqa: E402
 from hpckit.parallel.run_folder import (  # noqa: E402
@@ -24,6 +23,7 @@ from hpckit.parallel.run_folder import (  # noqa: E402
     save_whole,
 )
 from hpckit.parallel.throughput_writer import ThroughputWriter  # noqa: E402
+from hpckit.run_folders.metrics import METRICS, all_rows, counted_rows, read_progress  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

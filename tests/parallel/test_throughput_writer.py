@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hpckit.metrics import read_progress, tail_rows  # noqa: E402
 from hpckit.parallel import throughput_writer  # noqa: E402
 from hpckit.parallel.throughput_writer import ThroughputWriter  # noqa: E402
+from hpckit.run_folders.metrics import read_progress, tail_rows  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

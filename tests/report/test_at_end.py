@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpckit.report import at_end
-from hpckit.runs import read_run
+from hpckit.run_folders.runs import read_run
 from hpckit.stop_marks import NO_CHECKPOINT, PREEMPTED, REQUEUED, SENT, STOPPED, add_mark, marks_of
 from tests.report.made import START, make_run, write_samples
 

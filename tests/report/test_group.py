@@ -19,7 +19,7 @@ from hpckit.group_report.allocations import Allocation, parse_allocations
 from hpckit.group_report.measured import Measured
 from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.totals import Use, grouped, most_wasteful, total
-from hpckit.ranks import write_rank
+from hpckit.run_folders.ranks import write_rank
 from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
 from tests.conftest import Answer, add_program

@@ -12,7 +12,7 @@ import pytest
 import hpckit
 from hpckit.pages.frame import ASSETS
 from hpckit.pages.training import training
-from hpckit.runs import read_run
+from hpckit.run_folders.runs import read_run
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.samples import collecting, reading
 from hpckit.stats.samples.collecting import read_columns

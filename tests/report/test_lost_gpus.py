@@ -10,7 +10,7 @@ from hpckit.group_report.allocations import Allocation
 from hpckit.group_report.measured import Figures
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
-from hpckit.runs import read_run
+from hpckit.run_folders.runs import read_run
 from hpckit.slurm.states import JobState
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.merge import merge, too_little_read

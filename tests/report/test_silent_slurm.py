@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.ranks import write_rank
+from hpckit.run_folders.ranks import write_rank
 from tests.conftest import Answer, add_program
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, write_samples

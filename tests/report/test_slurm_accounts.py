@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.ranks import write_rank
+from hpckit.run_folders.ranks import write_rank
 from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
 from tests.conftest import Answer
 from tests.js1 import encode

@@ -12,11 +12,11 @@ import pytest
 
 from hpckit.api import job_stats
 from hpckit.errors import JobError
+from hpckit.job_ends.tracebacks import OUT_OF_MEMORY_SAMPLED
 from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode
 from hpckit.stats.samples.records import Note
 from hpckit.stats.summary.figures import GpuUse
-from hpckit.tracebacks import OUT_OF_MEMORY_SAMPLED
 from tests.conftest import Answer
 from tests.js1 import encode
 from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.base import SCHEDULERS, Answers, Order, Scheduler, Sent
 from hpckit.schedulers.local.state import cancel_asked, start_ticks
 from hpckit.schedulers.pickles import hand_over, task_ids

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.gitfiles import code_version
-from hpckit.spec import JobSpec
+from hpckit.job_spec.spec import JobSpec
 from tests.conftest import add_program
 from tests.unit.checkouts import commit, edit, git, make_checkout
 from tests.unit.made import make_run

@@ -16,12 +16,12 @@ from hpckit.job import Job, script
 from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
-from hpckit.quoting import shell_word
+from hpckit.job_spec.sbatch_words import read_sbatch
+from hpckit.job_spec.spec import JobSpec
 from hpckit.render import find_template
-from hpckit.sbatch_words import read_sbatch
+from hpckit.render.quoting import shell_word
 from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
-from hpckit.spec import JobSpec
 from tests.conftest import examples
 from tests.security.reading import commands, options
 from tests.security.strings import PRINTABLE, UNPRINTABLE

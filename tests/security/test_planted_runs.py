@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.find import find_runs
-from hpckit.index import add_to_index, handed_over
-from hpckit.runs import DamagedRun, list_runs, read_run
+from hpckit.run_folders.find import find_runs
+from hpckit.run_folders.index import add_to_index, handed_over
+from hpckit.run_folders.runs import DamagedRun, list_runs, read_run
 from tests.conftest import add_program
 from tests.unit.made import make_run
 
@@ -207,7 +207,7 @@ def test_colleagues_records_push_ones_own_out_of_no_list(here, cli, monkeypatch)
         os.utime(folder / "run.json", (4e9, 4e9))
     assert "mine-1" in cli("jobs", "--limit", "2").out
     # In bytes: none of theirs is read.
-    monkeypatch.setattr(sys.modules["hpckit.runs"], "_MOST_OF_OTHERS", 10)
+    monkeypatch.setattr(sys.modules["hpckit.run_folders.runs"], "_MOST_OF_OTHERS", 10)
     said = cli("jobs")
     assert [word for word in ("mine-1", "evil") if word in said.out] == ["mine-1"]
     assert "too many records of other users to read them all" in said.err

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpckit.errors import TemplateError
-from hpckit.quoting import quoted_expression, shell_word
 from hpckit.render import render
 from hpckit.render.limits import MAX_SOURCE_BYTES, MAX_STEPS, MAX_VALUE, MAX_WORK
+from hpckit.render.quoting import quoted_expression, shell_word
 from tests.conftest import examples
 from tests.patience import LONG_S
 from tests.unit.made import BUILTIN, collection

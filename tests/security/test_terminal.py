@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.cli.output import note, say, show_log, show_page, show_text, spelling, table
-from hpckit.ranks import write_rank
 from hpckit.report.terminal import Style, readable
+from hpckit.run_folders.ranks import write_rank
 from hpckit.text import in_line, spelt
 from tests.conftest import write_files
 from tests.security.strings import PRINTABLE, UNPRINTABLE

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.cli import main
-from hpckit.find import find_runs
-from hpckit.runs import list_runs, read_run
+from hpckit.run_folders.find import find_runs
+from hpckit.run_folders.runs import list_runs, read_run
 from tests.conftest import HPCKIT, Answer
 from tests.unit.made import make_run
 
@@ -68,8 +68,8 @@ def as_colleague(lab: Path, *argv: str) -> Answer:
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
     for name in (
-        "hpckit.failures",
-        "hpckit.hints",
+        "hpckit.job_ends.failures",
+        "hpckit.job_ends.hints",
         "html",
         "submitit",
         "jinja2.sandbox",
@@ -210,7 +210,7 @@ def test_a_planted_request_is_refused_in_one_line(lab, here, cli, change) -> Non
 
 def test_a_link_in_place_of_a_log_is_not_followed(lab: Path) -> None:
     """Nobody else can put one there; should it come about all the same, nothing is written."""
-    from hpckit.run_files import open_to_write, write_text
+    from hpckit.run_folders.run_files import open_to_write, write_text
 
     (lab / "precious").write_text("mine")
     (lab / "0.out").symlink_to(lab / "precious")

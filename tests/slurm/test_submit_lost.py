@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.runs import read_run
+from hpckit.run_folders.runs import read_run
 from tests.patience import LONG_S
 from tests.slurm.conftest import (
     OVER,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.causes import TAKEN_AWAY
+from hpckit.job_ends.causes import TAKEN_AWAY
 from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, accounted, eventually, lacking
 
 pytestmark = pytest.mark.slurm

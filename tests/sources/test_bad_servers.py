@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hpckit.errors import OutsideError
-from hpckit.prometheus import Prometheus
+from hpckit.sites.prometheus import Prometheus
 from hpckit.sources.client import Client
 from tests.conftest import Answer
 from tests.sources.conftest import Site

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.collections import Collection, builtin_folder
-from hpckit.ranks import RankRecord
-from hpckit.runs import RECORD, Run
+from hpckit.run_folders.ranks import RankRecord
+from hpckit.run_folders.runs import RECORD, Run
 
 BUILTIN = Collection(name="built-in", path=builtin_folder(), origin="built-in")
 PLAN = {

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from hpckit.ranks import write_rank
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpckit.errors import PlanError, RequestError
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.local.controller import _gate
 from hpckit.schedulers.local.state import LocalState, write_local_state
 from hpckit.slurm.states import JobState

@@ -30,10 +30,10 @@ from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import wait_through
 from hpckit.errors import DamagedRunError, JobError, RequestError, StillRunningError
+from hpckit.job_spec.spec import OPTIONS, JobSpec
 from hpckit.payload import function as in_job
-from hpckit.ranks import write_rank
-from hpckit.runs import read_run
-from hpckit.spec import OPTIONS, JobSpec
+from hpckit.run_folders.ranks import write_rank
+from hpckit.run_folders.runs import read_run
 from hpckit.submission.retry import RetryNote, write_note
 from tests import raisers
 from tests.unit.made import make_run, rank
@@ -83,10 +83,11 @@ def test_what_types_see_is_what_there_is() -> None:
 @pytest.mark.long
 def test_functions_keep_their_names_when_folders_of_the_same_name_are_imported() -> None:
     code = (
-        "import hpckit, hpckit.runs, hpckit.find, hpckit.stats.document\n"
+        "import hpckit, hpckit.bad_nodes.faults, hpckit.stats.document\n"
         "import hpckit.api.call, hpckit.collections.search, hpckit.doctor, hpckit.sites\n"
         "assert all(callable(getattr(hpckit, name)) for name in hpckit.__all__ if name[0] != '_')\n"
-        "from hpckit.runs import Run; assert Run.__module__ == 'hpckit.runs'"
+        "from hpckit.run_folders.runs import Run as Folder\n"
+        "assert Folder.__module__ == 'hpckit.run_folders.runs'"
     )
     modules_after(code)
 

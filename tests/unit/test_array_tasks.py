@@ -13,15 +13,15 @@ from hpckit.api.run import handle
 from hpckit.api.run_list import RunList
 from hpckit.cli.output import table
 from hpckit.errors import OutsideError, RequestError
-from hpckit.option_words import array_values
+from hpckit.job_spec.option_words import array_values
+from hpckit.job_spec.spec import JobSpec
 from hpckit.report.array_page import distribution_page
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
-from hpckit.run_record import task_parameters
-from hpckit.runs import Run
+from hpckit.run_folders.run_record import task_parameters
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.rows import parse_sacct, parse_squeue
 from hpckit.slurm.states import JobRecord, JobState
-from hpckit.spec import JobSpec
 from hpckit.stats.summary.figures import JobUse
 from hpckit.submission.resubmitted import write_notes
 from hpckit.submission.states import _as_recorded

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import PlanError
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.dependencies import moved
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.submission.after import dependency, refuse_hopeless

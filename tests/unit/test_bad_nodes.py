@@ -13,15 +13,15 @@ import pytest
 
 import hpckit
 from hpckit.api.bad_nodes import learn_of_run
+from hpckit.bad_nodes.node_events import events_of
+from hpckit.bad_nodes.node_memory import NodeEvent, bad_nodes, forget, read_memory, remember
 from hpckit.errors import OutsideError
-from hpckit.node_events import events_of
-from hpckit.node_memory import NodeEvent, bad_nodes, forget, read_memory, remember
+from hpckit.job_ends.restarts import earlier_ends
 from hpckit.paths import bad_nodes_path
 from hpckit.payload.recorder import slurm_node
-from hpckit.ranks import Fault, RankRecord, read_ranks, write_rank
 from hpckit.report.node_faults import counted_events
-from hpckit.restarts import earlier_ends
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import Fault, RankRecord, read_ranks, write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.stats.summary.figures import GpuUse, JobUse
 from tests.conftest import Answer, write_files

@@ -14,7 +14,7 @@ import pytest
 import hpckit
 from hpckit.api import retry
 from hpckit.errors import CommandError, OutsideError, UnknownOutcomeError
-from hpckit.joblog import was_cancelled
+from hpckit.job_ends.joblog import was_cancelled
 from hpckit.schedulers.slurm import sbatch
 from hpckit.slurm import control
 from hpckit.submission import called_off, submit

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.causes import Cause, Evidence, Kind, find_cause
-from hpckit.failures import error_report, never_begun, why
-from hpckit.joblog import JobFacts, TaskEnd, job_facts
-from hpckit.ranks import RankRecord, current, first_failure, write_rank
+from hpckit.job_ends.causes import Cause, Evidence, Kind, find_cause
+from hpckit.job_ends.failures import error_report, never_begun, why
+from hpckit.job_ends.joblog import JobFacts, TaskEnd, job_facts
+from hpckit.job_ends.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
+from hpckit.run_folders.ranks import RankRecord, current, first_failure, write_rank
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
 from tests.unit.made import make_run, rank
 
 GOOD = {"exit_code": 0, "ended": 20.0}
@@ -495,7 +495,7 @@ def test_that_a_disk_or_a_quota_was_full_is_still_known_when_there_is_room_again
     run = make_run(tmp_path)
     begun = rank(1)
     with monkeypatch.context() as patch:
-        patch.setattr("hpckit.ranks.write_json", full)
+        patch.setattr("hpckit.run_folders.ranks.write_json", full)
         with pytest.raises(OSError, match=os.strerror(why)):
             write_rank(run.dir, dataclasses.replace(begun, ended=9.0, exit_code=0))
     said = report(run, rank(0, ended=9.0, exit_code=0), begun)

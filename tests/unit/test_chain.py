@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hpckit.errors import CommandError
-from hpckit.failures import why_from_inside
-from hpckit.find import find_runs
-from hpckit.index import add_to_index
+from hpckit.job_ends.failures import why_from_inside
 from hpckit.payload.task import GOES_ON
-from hpckit.ranks import write_rank
-from hpckit.runs import Run
+from hpckit.run_folders.find import find_runs
+from hpckit.run_folders.index import add_to_index
+from hpckit.run_folders.ranks import write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
 from hpckit.stop_marks import NO_CHECKPOINT, marks, marks_of
 from hpckit.submission import chained, follow_up

@@ -17,10 +17,10 @@ import pytest
 
 import hpckit
 from hpckit.errors import RequestError
-from hpckit.find import newest_runs
-from hpckit.index import add_to_index, handed_over, index_path
 from hpckit.paths import cache_folder
-from hpckit.runs import Run
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.index import add_to_index, handed_over, index_path
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.local.state import LocalState, my_start_ticks, write_local_state
 from hpckit.slurm.states import JobState
 from hpckit.submission import folders, leftovers

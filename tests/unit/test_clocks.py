@@ -10,7 +10,7 @@ from hpckit.errors import CommandError
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement
-from hpckit.ranks import read_ranks
+from hpckit.run_folders.ranks import read_ranks
 from hpckit.schedulers.local import controller
 from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
 from hpckit.schedulers.local.gpus import GpuPool

@@ -9,7 +9,7 @@ from hpckit.code.files import find_files
 from hpckit.code.project import Project, project_of
 from hpckit.collections.collection import CodeRules
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.spec import JobSpec
+from hpckit.job_spec.spec import JobSpec
 from hpckit.submission.code_notes import editable_imports, read_later
 from hpckit.submission.kept_code import keeping
 from tests.unit.projects import found_in, work_tree, write

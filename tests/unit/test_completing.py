@@ -8,8 +8,8 @@ import pytest
 from hpckit.api.names import offers
 from hpckit.cli.completing import FILES, answer, complete, split_line
 from hpckit.group_report.totals import KINDS
-from hpckit.index import add_to_index
-from hpckit.ranks import write_rank
+from hpckit.run_folders.index import add_to_index
+from hpckit.run_folders.ranks import write_rank
 from hpckit.schedulers.base import AUTO
 from tests.conftest import write_files
 from tests.unit.made import make_run, rank

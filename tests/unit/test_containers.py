@@ -13,10 +13,10 @@ from hpckit.errors import ConfigError, HpckitError, JobError, PlanError, Request
 from hpckit.job.container import container_argv, mounts
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
+from hpckit.job_spec.spec import JobSpec
 from hpckit.payload.container import Container, find_container
 from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
-from hpckit.spec import JobSpec
 from hpckit.submission.container_step import STEP_VARIABLE, step_ended_at_the_end
 from tests.conftest import write_files
 

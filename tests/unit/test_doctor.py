@@ -34,9 +34,9 @@ from hpckit.doctor.trials import (
 )
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.job import Job
+from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import LAUNCHERS, Launcher, find_launcher
 from hpckit.sites import PartitionLimits, Site
-from hpckit.spec import JobSpec
 from hpckit.submission.model import Submission
 from tests.conftest import add_program, write_files
 from tests.unit.detected import Cluster, answers, cluster, sections, site

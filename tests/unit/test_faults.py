@@ -2,8 +2,8 @@
 
 import pytest
 
-from hpckit.faults import XIDS, blamed, fault_in
-from hpckit.ranks import Fault
+from hpckit.bad_nodes.faults import XIDS, blamed, fault_in
+from hpckit.run_folders.ranks import Fault
 
 # The forms are those of public logs: NVIDIA's driver, torch 2, TensorFlow, NCCL 2.
 SURE = {

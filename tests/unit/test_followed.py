@@ -28,7 +28,7 @@ def play(fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
             answers(fake_slurm, squeue_out=next(left))
 
         monkeypatch.setattr(waiting, "pauses", lambda _runs: itertools.repeat(0.0))
-        monkeypatch.setattr("hpckit.logs.time", SimpleNamespace(sleep=turn))
+        monkeypatch.setattr("hpckit.run_folders.logs.time", SimpleNamespace(sleep=turn))
         turn()
 
     return use

@@ -16,10 +16,10 @@ from hpckit.environ import own_python
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
+from hpckit.job_spec.spec import JobSpec
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.schedulers.base import Machine
 from hpckit.sites import Site, find_site
-from hpckit.spec import JobSpec
 from hpckit.workloads import load_workload
 from tests.unit.made import BUILTIN
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.failures import error_report
-from hpckit.hints import HINTS, hints
+from hpckit.job_ends.failures import error_report
+from hpckit.job_ends.hints import HINTS, hints
+from hpckit.job_ends.tracebacks import OUT_OF_MEMORY, last_error
 from hpckit.oldest import refuse_older
-from hpckit.ranks import write_rank
+from hpckit.run_folders.ranks import write_rank
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import OUT_OF_MEMORY, last_error
 from tests.unit.made import make_run, rank
 
 RUN = {

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import hpckit
-from hpckit import index
 from hpckit.api.run import Run as Handle
 from hpckit.errors import OutsideError
 from hpckit.file_locks import append_lines, held_to_append
 from hpckit.files import replace_file
-from hpckit.find import find_runs, newest_runs
-from hpckit.index import add_to_index, entry_of, index_line, index_path, read_index
-from hpckit.reindex import forget_gone, rebuild
-from hpckit.runs import read_run
+from hpckit.run_folders import index
+from hpckit.run_folders.find import find_runs, newest_runs
+from hpckit.run_folders.index import add_to_index, entry_of, index_line, index_path, read_index
+from hpckit.run_folders.reindex import forget_gone, rebuild
+from hpckit.run_folders.runs import read_run
 from tests.conftest import Answer, write_files
 from tests.unit.made import make_run
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.submission.status import RunStatus
 from tests.conftest import Answer, add_program
 

@@ -10,10 +10,10 @@ from hpckit.errors import PlanError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import CHECKS
 from hpckit.job.resolve import resolve
-from hpckit.recorded_spec import spec_from_record
+from hpckit.job_spec.recorded_spec import spec_from_record
+from hpckit.job_spec.spec import JobSpec
 from hpckit.schedulers.base import Machine
 from hpckit.sites import PartitionLimits, Site
-from hpckit.spec import JobSpec
 from hpckit.workloads import Parameter, Workload
 
 SCRIPT = str(Path(__file__))

@@ -15,9 +15,9 @@ import pytest
 
 import hpckit
 from hpckit.errors import RequestError
-from hpckit.find import newest_runs
-from hpckit.index import add_to_index
-from hpckit.runs import DamagedRun, Run
+from hpckit.run_folders.find import newest_runs
+from hpckit.run_folders.index import add_to_index
+from hpckit.run_folders.runs import DamagedRun, Run
 from hpckit.slurm.states import JobState
 from hpckit.text import state_colour
 from tests.conftest import Answer
@@ -79,7 +79,7 @@ def test_an_array_is_one_line_with_its_states_and_counts_as_one(
 def test_no_more_folders_are_read_than_are_shown(
     here: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["hpckit.runs"]
+    module = sys.modules["hpckit.run_folders.runs"]
     read: list[str] = []
     real = module.read_or_tell
 

@@ -14,6 +14,7 @@ import pytest
 from hpckit.errors import RequestError
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
+from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import (
     LAUNCHERS,
     UNWARNED,
@@ -26,11 +27,10 @@ from hpckit.launchers.mpirun import mpirun_argv
 from hpckit.launchers.srun import srun_wait_s
 from hpckit.payload.supervisor import LauncherProcess
 from hpckit.payload.task import Task
-from hpckit.ranks import write_rank
 from hpckit.registry import installed
+from hpckit.run_folders.ranks import write_rank
 from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
-from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from tests.unit.made import rank
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hpckit.errors import OutsideError
-from hpckit.ledger import Entry, append, of_cluster, read_ledger
+from hpckit.run_folders.ledger import Entry, append, of_cluster, read_ledger
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 NOW = 1_790_000_000.0

@@ -8,8 +8,8 @@ import pytest
 
 from hpckit.live.model import JobNow, Line
 from hpckit.live.texts import about
-from hpckit.logged_times import Lifetime, OddTimes, lifetime, without_odd_times
-from hpckit.metrics import read_progress
+from hpckit.run_folders.logged_times import Lifetime, OddTimes, lifetime, without_odd_times
+from hpckit.run_folders.metrics import read_progress
 from hpckit.slurm.states import JobState
 
 START = 1_790_000_000.0

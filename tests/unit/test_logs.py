@@ -6,8 +6,8 @@ import pytest
 
 from hpckit.errors import NotFoundError
 from hpckit.files import open_regular
-from hpckit.logs import follow, log_files, read_all
-from hpckit.runs import Run
+from hpckit.run_folders.logs import follow, log_files, read_all
+from hpckit.run_folders.runs import Run
 from tests.conftest import write_files
 from tests.unit.made import make_run
 
@@ -87,8 +87,8 @@ def test_a_log_that_nfs_calls_stale_is_followed_on(
             raise OSError(errno.ESTALE, "Stale file handle")
         return open_regular(name)
 
-    monkeypatch.setattr("hpckit.logs.open_regular", opened)
-    monkeypatch.setattr("hpckit.logs._PAUSE_S", 0)
+    monkeypatch.setattr("hpckit.run_folders.logs.open_regular", opened)
+    monkeypatch.setattr("hpckit.run_folders.logs._PAUSE_S", 0)
     steps = iter([lambda: 0, lambda: path.write_text("one\ntwo\n"), lambda: 0, lambda: 0])
     over = iter([False, False, False, True, True])
     pieces = follow(lambda: [path], lambda: (next(steps, int)(), next(over))[1], damaged)
@@ -102,7 +102,7 @@ def test_a_log_that_stays_stale_is_said_in_the_end(
     def stale(_path: Path) -> IO[bytes]:
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr("hpckit.logs.open_regular", stale)
+    monkeypatch.setattr("hpckit.run_folders.logs.open_regular", stale)
     damaged: list[str] = []
     assert list(follow(lambda: [tmp_path / "0.out"], lambda: True, damaged)) == []
     assert damaged == ["0.out: Stale file handle"]

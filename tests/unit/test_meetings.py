@@ -9,7 +9,7 @@ import pytest
 
 from hpckit.payload.end_line import EndLine
 from hpckit.payload.environment import IMPORTABLE
-from hpckit.ranks import never_met
+from hpckit.run_folders.ranks import never_met
 from tests.patience import LONG_S
 from tests.unit.made import rank
 

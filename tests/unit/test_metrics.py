@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hpckit import metrics
-from hpckit.logged_times import Lifetime
-from hpckit.metrics import Progress, counted_rows, rows_again, split_attempts, tail_rows
+from hpckit.run_folders import metrics
+from hpckit.run_folders.logged_times import Lifetime
+from hpckit.run_folders.metrics import Progress, counted_rows, rows_again, split_attempts, tail_rows
 
 START = 1_790_000_000.0
 LIFE = Lifetime(since=START, until=START + 3600)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.causes import Kind
-from hpckit.failures import cause_rows, error_report, why
-from hpckit.mpi_ends import is_mpi_end, mpi_end
-from hpckit.ranks import RankRecord, write_rank
-from hpckit.runs import Run
+from hpckit.job_ends.causes import Kind
+from hpckit.job_ends.failures import cause_rows, error_report, why
+from hpckit.job_ends.mpi_ends import is_mpi_end, mpi_end
+from hpckit.job_ends.tracebacks import last_error, last_words, says_why
+from hpckit.run_folders.ranks import RankRecord, write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import last_error, last_words, says_why
 from tests.unit.made import make_run, rank
 
 RULE = "-" * 74 + "\n"

@@ -15,6 +15,7 @@ import pytest
 
 from hpckit.api.prepare import prepare
 from hpckit.errors import ConfigError, OutsideError
+from hpckit.job_spec.spec import JobSpec
 from hpckit.notify.claims import Claims
 from hpckit.notify.event import Event, body, plain
 from hpckit.notify.idling import IdleGpus
@@ -22,7 +23,7 @@ from hpckit.notify.in_job import attempt_number, parse
 from hpckit.notify.outbox import Outbox
 from hpckit.notify.sending import send, shown
 from hpckit.notify.watching import Ending, Errors, ending
-from hpckit.ranks import RankRecord, write_rank
+from hpckit.run_folders.ranks import RankRecord, write_rank
 from hpckit.sinks import (
     EVENTS,
     Command,
@@ -35,7 +36,6 @@ from hpckit.sinks import (
     read_config,
 )
 from hpckit.sites import read_site
-from hpckit.spec import JobSpec
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Sample, file_name
 

@@ -13,10 +13,18 @@ from threading import Thread
 import pytest
 
 from hpckit import __version__
-from hpckit.causes import Evidence, Kind, find_cause
 from hpckit.errors import JobError
-from hpckit.hints import hints
-from hpckit.joblog import JobFacts
+from hpckit.job_ends.causes import Evidence, Kind, find_cause
+from hpckit.job_ends.hints import hints
+from hpckit.job_ends.joblog import JobFacts
+from hpckit.job_ends.tracebacks import (
+    HANGS_AT_END,
+    OUT_OF_MEMORY,
+    OUT_OF_MEMORY_SAMPLED,
+    error_line,
+    last_error,
+    signal_error,
+)
 from hpckit.payload import children, rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
 from hpckit.payload.last_memory import sampled_out_of_memory
@@ -32,19 +40,11 @@ from hpckit.rank_variables import (
     RankVariables,
     mpirun_variables,
 )
-from hpckit.ranks import RankRecord, read_ranks, write_rank
+from hpckit.run_folders.ranks import RankRecord, read_ranks, write_rank
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
 from hpckit.stop_marks import SENT, marks, marks_of
-from hpckit.tracebacks import (
-    HANGS_AT_END,
-    OUT_OF_MEMORY,
-    OUT_OF_MEMORY_SAMPLED,
-    error_line,
-    last_error,
-    signal_error,
-)
 
 THIRD_OF_FOUR = RankPlacement(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
 

@@ -12,7 +12,7 @@ from hpckit.errors import CommandError
 from hpckit.payload import ending
 from hpckit.payload.ending import Ending
 from hpckit.payload.task import Task
-from hpckit.ranks import RankRecord, write_rank
+from hpckit.run_folders.ranks import RankRecord, write_rank
 from hpckit.slurm.preemption import parse_fate
 from hpckit.stop_marks import OVER, PREEMPTED, REQUEUED, add_mark, marks_of
 

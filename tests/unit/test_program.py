@@ -10,8 +10,8 @@ import pytest
 from hpckit.environments import BARE, Environment, EnvironmentKind
 from hpckit.errors import RequestError
 from hpckit.job.program import Program, ProgramKind, find_module, find_program
-from hpckit.recorded_spec import spec_from_record
-from hpckit.spec import JobSpec
+from hpckit.job_spec.recorded_spec import spec_from_record
+from hpckit.job_spec.spec import JobSpec
 from tests.conftest import Answer, add_program, write_files
 from tests.patience import LONG_S
 

@@ -13,8 +13,8 @@ from hpckit.code.project import Project, part_of, project_of, read_rules
 from hpckit.code.secrets import looks_secret
 from hpckit.collections.collection import CodeRules
 from hpckit.errors import ConfigError
+from hpckit.job_spec.spec import JobSpec
 from hpckit.report.job_samples import OWN_FOLDER
-from hpckit.spec import JobSpec
 from hpckit.submission.kept_code import keeping, link_code
 from tests.unit.checkouts import git
 from tests.unit.projects import PATHS, found_in, names, work_tree, write

@@ -1,8 +1,8 @@
 import pytest
 
 from hpckit.collections import search_path
-from hpckit.quoting import quoted_expression
 from hpckit.render import list_templates
+from hpckit.render.quoting import quoted_expression
 
 FAULTS = [
     ('echo "{{ x }}"', 1),

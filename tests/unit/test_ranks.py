@@ -6,7 +6,13 @@ from hpckit.payload import other_nodes
 from hpckit.payload.other_nodes import OtherNodes
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement
-from hpckit.ranks import first_failure, read_attempts, read_ranks, without_gpus, write_rank
+from hpckit.run_folders.ranks import (
+    first_failure,
+    read_attempts,
+    read_ranks,
+    without_gpus,
+    write_rank,
+)
 from tests.unit.made import rank
 
 

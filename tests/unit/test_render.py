@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hpckit.collections import Collection
 from hpckit.errors import Location, TemplateError
-from hpckit.quoting import ShellCode, shell_word
 from hpckit.render import find_template, list_templates, render
+from hpckit.render.quoting import ShellCode, shell_word
 from tests.conftest import examples, write_files
 from tests.patience import LONG_S
 from tests.unit.made import BUILTIN, collection

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpckit.ranks import write_rank
-from hpckit.restarts import earlier_ends
+from hpckit.job_ends.restarts import earlier_ends
+from hpckit.run_folders.ranks import write_rank
 from hpckit.stop_marks import add_mark, marks_of
 from hpckit.submission.kept_signal import signalled_host
 from tests.unit.made import PLAN, make_run, rank

@@ -9,7 +9,7 @@ import pytest
 
 from hpckit.cli.view import status_page
 from hpckit.errors import OutsideError
-from hpckit.runs import RESUBMITTED, Run, read_run
+from hpckit.run_folders.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
 from hpckit.submission.resubmitted import (
     before_and_after,

@@ -14,15 +14,16 @@ from hpckit import shell
 from hpckit.api import retry as api_retry
 from hpckit.api.evidence import limits
 from hpckit.api.retry import _had, _holds, _slurms_word
-from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
 from hpckit.errors import RequestError, StoppedError
-from hpckit.ranks import write_rank
-from hpckit.recorded_spec import spec_from_record, without
-from hpckit.retry_rules import Rule, parse_rules, read_rules
-from hpckit.runs import Run
+from hpckit.job_ends.causes import Cause, Kind
+from hpckit.job_ends.tracebacks import OUT_OF_MEMORY
+from hpckit.job_spec.recorded_spec import spec_from_record, without
+from hpckit.job_spec.retry_rules import Rule, parse_rules, read_rules
+from hpckit.job_spec.spec import option_values
+from hpckit.run_folders.ranks import write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.spec import option_values
 from hpckit.submission.chained import Link
 from hpckit.submission.follow_up import watched
 from hpckit.submission.retried import Retried
@@ -37,7 +38,6 @@ from hpckit.submission.retry import (
 )
 from hpckit.submission.states import statuses
 from hpckit.submission.waiting import wait
-from hpckit.tracebacks import OUT_OF_MEMORY
 from tests.conftest import write_files
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.played_slurm import answers, squeue_row

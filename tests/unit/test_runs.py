@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hpckit.errors import NotFoundError, RequestError
-from hpckit.find import find_runs, newest_runs
-from hpckit.index import add_to_index, index_path
-from hpckit.run_files import write_json
-from hpckit.runs import Run, list_runs, new_run_id, read_run, runs_root
+from hpckit.run_folders.find import find_runs, newest_runs
+from hpckit.run_folders.index import add_to_index, index_path
+from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.runs import Run, list_runs, new_run_id, read_run, runs_root
 from tests.unit.made import make_run, run_record
 
 

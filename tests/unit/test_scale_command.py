@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import hpckit
-from hpckit.index import add_to_index
-from hpckit.runs import read_run
+from hpckit.run_folders.index import add_to_index
+from hpckit.run_folders.runs import read_run
 from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run
 from tests.unit.played_slurm import answers, end_ranks, squeue_row

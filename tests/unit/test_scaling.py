@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hpckit.errors import RequestError
+from hpckit.job_spec.spec import JobSpec
 from hpckit.scaling.document import as_csv, document
 from hpckit.scaling.intervals import mean_of, ratio_of, t_quantile
 from hpckit.scaling.laws import AMDAHL, GUSTAFSON, fit_amdahl, fit_gustafson
@@ -14,7 +15,6 @@ from hpckit.scaling.sizes import grown, order_of_runs, read_sizes
 from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
 from hpckit.scaling.timing import Source, Timing, timing_of
 from hpckit.scaling.writing import _percent, text
-from hpckit.spec import JobSpec
 from hpckit.workloads import Parameter, Workload
 
 ABOUT = About(

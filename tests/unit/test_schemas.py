@@ -17,10 +17,10 @@ from hpckit.collections.lockfile import read_lock
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError
 from hpckit.lint import lint_collection
-from hpckit.node_rules import read_rules
 from hpckit.schemas import KINDS, schema, schema_text
 from hpckit.sinks import read_config
 from hpckit.sites import read_site
+from hpckit.sites.node_rules import read_rules
 from hpckit.stats.advice.reading import read_rule
 from hpckit.workloads import read_workload
 from tests.conftest import Answer

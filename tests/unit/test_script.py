@@ -17,10 +17,10 @@ from hpckit.job.script import (
     make_script,
     one_line,
 )
-from hpckit.quoting import ShellCode
+from hpckit.job_spec.spec import JobSpec
+from hpckit.render.quoting import ShellCode
 from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
-from hpckit.spec import JobSpec
 from hpckit.submission.model import Submission, in_parts
 from tests.unit.made import BUILTIN, collection
 

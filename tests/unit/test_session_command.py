@@ -18,8 +18,8 @@ import pytest
 from hpckit.api.jupyter import find_notebook
 from hpckit.api.terminals import attach, find_shell
 from hpckit.errors import JobError, NotFoundError, RequestError
-from hpckit.index import add_to_index
-from hpckit.sbatch_words import _PASSED, OWN
+from hpckit.job_spec.sbatch_words import _PASSED, OWN
+from hpckit.run_folders.index import add_to_index
 from hpckit.slurm.states import JobState, is_finished
 from tests.conftest import Answer
 from tests.patience import LONG_S

@@ -10,7 +10,7 @@ import pytest
 
 import hpckit
 from hpckit.errors import NotFoundError
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from tests.conftest import Answer, add_program
 from tests.unit.made import make_run
 from tests.unit.played_slurm import answers, squeue_row

@@ -15,8 +15,8 @@ import pytest
 import hpckit
 from hpckit.cli.view import LiveView, NeverStarting
 from hpckit.errors import StillRunningError
-from hpckit.ranks import write_rank
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.slurm import client
 from hpckit.slurm.states import JobState
 from hpckit.submission import waiting
@@ -253,7 +253,7 @@ def test_who_follows_a_log_hears_once_that_slurm_is_silent(
         if next(naps) == 3:
             up(fake_slurm, squeue_row("11", "COMPLETED"))
 
-    monkeypatch.setattr("hpckit.logs.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("hpckit.run_folders.logs.time", SimpleNamespace(sleep=sleep))
     said = cli("logs", "11", "-f")
     assert (said.status, said.out) == (0, "step 1\n")
     silent, back = said.err.splitlines()

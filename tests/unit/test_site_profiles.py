@@ -14,10 +14,10 @@ from hpckit.errors import ConfigError
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
+from hpckit.job_spec.spec import JobSpec
 from hpckit.lint import bash_errors, late_options, shellcheck
-from hpckit.site_sources import Source, sources_of
 from hpckit.sites import GENERIC, Site, find_site, list_sites, read_site
-from hpckit.spec import JobSpec
+from hpckit.sites.site_sources import Source, sources_of
 from hpckit.workloads import load_workload
 from tests.conftest import Answer
 from tests.pages import blocks

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import ConfigError
-from hpckit.prometheus import Prometheus
 from hpckit.sites import Site, read_site
+from hpckit.sites.prometheus import Prometheus
 
 
 def site(tmp_path: Path, text: str) -> Site:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpckit.prometheus import Prometheus
+from hpckit.sites.prometheus import Prometheus
 from hpckit.sources.client import Series
 from hpckit.sources.questions import Questions
 from hpckit.sources.schemes import CGROUP, DCGM_NAMES, JOBSTATS_NAMES, NAME, Reading

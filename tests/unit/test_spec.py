@@ -17,12 +17,12 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
-from hpckit.option_words import array_values
-from hpckit.recorded_spec import spec_from_record, with_changes, without
-from hpckit.runs import runs_root
-from hpckit.sbatch_words import merge_sbatch, read_sbatch
+from hpckit.job_spec.option_words import array_values
+from hpckit.job_spec.recorded_spec import spec_from_record, with_changes, without
+from hpckit.job_spec.sbatch_words import merge_sbatch, read_sbatch
+from hpckit.job_spec.spec import OPTIONS, JobSpec, option_values
+from hpckit.run_folders.runs import runs_root
 from hpckit.sites import Site, read_site
-from hpckit.spec import OPTIONS, JobSpec, option_values
 from tests.pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -265,7 +265,7 @@ def test_an_option_is_added_by_one_field(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "hpckit", tmp_path / "hpckit", ignore=no_bytecode)
     for name in ("templates", "workloads"):
         (tmp_path / name).symlink_to(ROOT / name)
-    source = tmp_path / "hpckit" / "spec.py"
+    source = tmp_path / "hpckit" / "job_spec" / "spec.py"
     text = source.read_text()
     source.write_text(text.replace("    nodes: int | None", f"    {NEW}\n    nodes: int | None", 1))
     here = tmp_path / "project"

@@ -9,11 +9,11 @@ import pytest
 
 from hpckit import shell
 from hpckit.errors import CommandError
-from hpckit.failures import error_report
+from hpckit.job_ends.failures import error_report
+from hpckit.job_ends.tracebacks import last_words, status_words
 from hpckit.payload.environment import located, why_not
-from hpckit.ranks import read_ranks
+from hpckit.run_folders.ranks import read_ranks
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import last_words, status_words
 from tests.conftest import add_program
 from tests.unit.made import make_run
 from tests.unit.test_payload import one_rank

@@ -146,12 +146,13 @@ def test_the_login_node_side_loads_nothing_heavy(line: str, here: Path) -> None:
 
 # Rooms that only some commands need: a package's first module must not bring them to all.
 ASKING = {"hpckit.job.script", "hpckit.schedulers.pickles", "hpckit.schedulers.local.controller",
-          "hpckit.payload.sweep", "hpckit.sites", "hpckit.collections", "hpckit.spec"}  # fmt: skip
-DRY_RUN = {"hpckit.failures", "hpckit.submission.states", "hpckit.schedulers.slurm.asking",
+          "hpckit.payload.sweep", "hpckit.sites", "hpckit.collections",
+          "hpckit.job_spec.spec"}  # fmt: skip
+DRY_RUN = {"hpckit.job_ends.failures", "hpckit.submission.states", "hpckit.schedulers.slurm.asking",
            "hpckit.schedulers.slurm.sbatch", "hpckit.schedulers.pickles"}  # fmt: skip
 # What the job itself needs, and what became of runs.
-SUBMIT = {"hpckit.payload.supervisor", "hpckit.payload.children", "ctypes", "hpckit.metrics",
-          "hpckit.cli.view", "hpckit.submission.waiting"}  # fmt: skip
+SUBMIT = {"hpckit.payload.supervisor", "hpckit.payload.children", "ctypes",
+          "hpckit.run_folders.metrics", "hpckit.cli.view", "hpckit.submission.waiting"}  # fmt: skip
 # What one submission after another finds kept: PyYAML is not asked again. And what others import
 # for what no command does.
 KEPT = {"yaml", "jinja2.ext", "importlib.metadata._meta", "asyncio.base_events", "email", "ssl",
@@ -162,11 +163,11 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
     KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
-    "jobs": (47, ASKING | KEPT),
-    "status latest": (59, ASKING | KEPT),
-    "logs latest": (36, ASKING | KEPT),
-    "submit ddp --dry-run": (73, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (112, SUBMIT | KEPT),
+    "jobs": (49, ASKING | KEPT),
+    "status latest": (62, ASKING | KEPT),
+    "logs latest": (38, ASKING | KEPT),
+    "submit ddp --dry-run": (75, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (114, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")
@@ -221,7 +222,7 @@ def test_a_command_loads_no_room_it_does_not_enter(line: str, fake_slurm: Path) 
 # In front of every rank, beside its own imports: what submitit and the standard library load for
 # others, and what only a sampler needs.
 IN_FRONT = {"_hashlib", "asyncio.base_events", "bz2", "ssl", "tarfile", "logging.config",
-            "numpy._core", "importlib.metadata", "hpckit.faults",
+            "numpy._core", "importlib.metadata", "hpckit.bad_nodes.faults",
             "hpckit.stats.samples.records"}  # fmt: skip
 # The rendezvous is one small module.
 ALL_ELSE = {"dataclasses", "enum", "pathlib", "re", "socket", "typing", "hpckit.errors"}

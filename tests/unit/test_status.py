@@ -9,7 +9,7 @@ from hpckit.cli.view import (
     status_line,
 )
 from hpckit.errors import OutsideError
-from hpckit.ranks import write_rank
+from hpckit.run_folders.ranks import write_rank
 from hpckit.schedulers.local.state import LocalState, ask_cancel, write_local_state
 from hpckit.slurm.rows import COLUMN
 from hpckit.slurm.states import JobState, is_finished

@@ -12,7 +12,7 @@ from hpckit.cli.view import (
     NeverStarting,
     status_page,
 )
-from hpckit.ranks import write_rank
+from hpckit.run_folders.ranks import write_rank
 from hpckit.slurm.states import JobState
 from hpckit.stop_marks import (
     HEARD,

@@ -14,9 +14,9 @@ from hpckit.cli.view import (
     status_pages,
 )
 from hpckit.errors import RequestError
-from hpckit.ranks import write_rank
+from hpckit.job_spec.spec import JobSpec
+from hpckit.run_folders.ranks import write_rank
 from hpckit.slurm.states import JobState
-from hpckit.spec import JobSpec
 from hpckit.submission.record import asked_otherwise, differences
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus

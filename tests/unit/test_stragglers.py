@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.launchers.srun import srun_wait_s
-from hpckit.ranks import not_ended, write_rank
+from hpckit.run_folders.ranks import not_ended, write_rank
 from hpckit.schedulers.local import stragglers
 from hpckit.schedulers.local.stragglers import Stragglers, _Work, _work
 from hpckit.submission.verdict import straggling

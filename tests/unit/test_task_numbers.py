@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.submission.resubmitted import replaced_by
 from hpckit.submission.task_numbers import first_numbers, renumbered
 from tests.unit.made import PLAN, make_run

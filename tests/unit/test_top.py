@@ -22,8 +22,8 @@ from hpckit.api import top as api
 from hpckit.api.top import LogTail, Watch
 from hpckit.live.model import JobNow, Order, View, counts, lines, next_order, toggled
 from hpckit.live.texts import about, cells, frame, short_time, sparkline, top_line, widths
-from hpckit.metrics import Progress
-from hpckit.runs import Run
+from hpckit.run_folders.metrics import Progress
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Sample, file_name
@@ -277,7 +277,7 @@ def test_files_are_read_of_what_is_in_sight_and_only_when_they_changed(
         (run.dir / "metrics.jsonl").write_text('{"step": 1}\n')
     up(fake_slurm, "".join(squeue_row(run.job_id, "RUNNING") for run in runs))
     read = []
-    module = sys.modules["hpckit.metrics"]
+    module = sys.modules["hpckit.run_folders.metrics"]
     real = module.read_progress
     monkeypatch.setattr(
         module, "read_progress", lambda path, life: read.append(path.name) or real(path, life)

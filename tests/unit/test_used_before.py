@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpckit.run_files import SUMMARY
-from hpckit.runs import Run
+from hpckit.run_folders.run_files import SUMMARY
+from hpckit.run_folders.runs import Run
 from hpckit.submission.used_before import gpus_used_before
 from tests.conftest import Answer
 from tests.unit.made import PLAN, make_run

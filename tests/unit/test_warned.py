@@ -17,7 +17,7 @@ from hpckit.job.script import signal_delay_s
 from hpckit.payload import ending, supervisor
 from hpckit.payload.rank import Look
 from hpckit.payload.task import Task, task_from_json
-from hpckit.ranks import RankRecord, has_ended, write_rank
+from hpckit.run_folders.ranks import RankRecord, has_ended, write_rank
 from hpckit.schedulers.slurm import Slurm
 from hpckit.stop_marks import (
     DEAF,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.metrics import METRICS, all_rows, counted_rows
 from hpckit.payload import rendezvous
+from hpckit.run_folders.metrics import METRICS, all_rows, counted_rows
 from tests.workloads.nursery import Forked
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"

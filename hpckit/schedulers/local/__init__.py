@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.files import sealed_file
-from hpckit.run_files import open_to_write
+from hpckit.run_folders.run_files import open_to_write
 from hpckit.schedulers.base import Answers, Order, Scheduler, Sent, this_machine
 from hpckit.schedulers.local.state import (
     CONTROLLER,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hpckit.job import Job
     from hpckit.job.script import ArrayPart
-    from hpckit.runs import Run
+    from hpckit.run_folders.runs import Run
     from hpckit.schedulers.local.controller import ControllerSpec
     from hpckit.schedulers.local.gpus import GpuRequest
     from hpckit.slurm.states import JobRecord

@@ -31,7 +31,7 @@ from hpckit.payload.children import (
 from hpckit.payload.keeper import GRACE_S
 from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.payload.task import JOB_ROOT
-from hpckit.run_files import JOB_LOG, open_to_write
+from hpckit.run_folders.run_files import JOB_LOG, open_to_write
 from hpckit.schedulers.local.gpus import GpuPool, GpuRequest, GpuShare
 from hpckit.schedulers.local.state import (
     LocalState,

@@ -12,8 +12,8 @@ from typing import Annotated
 from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.frozen import frozen
 from hpckit.processes import RUN_STATE, STARTED, stat_fields
-from hpckit.run_files import open_to_write, write_json
-from hpckit.runs import Run
+from hpckit.run_folders.run_files import open_to_write, write_json
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.base import Answers
 from hpckit.slurm.states import JobRecord, JobState
 from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpckit.launchers.srun import WAIT_S
 from hpckit.processes import PARENT, TIMES, stat_fields
-from hpckit.ranks import not_ended, read_ranks
+from hpckit.run_folders.ranks import not_ended, read_ranks
 
 # What counts as nothing meanwhile. Threads that torch leaves look at their clocks meanwhile.
 _CPU_TICKS, _BYTES = 100, 1 << 20

@@ -11,7 +11,7 @@ from hpckit.schedulers.base import Answers, Order, Scheduler, Sent
 if TYPE_CHECKING:
     from hpckit.job import Job
     from hpckit.job.script import ArrayPart, RunPlace
-    from hpckit.runs import Run
+    from hpckit.run_folders.runs import Run
     from hpckit.slurm.states import JobRecord
 
 # Each verb imports what it needs: few commands need all of them.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpckit.errors import CommandError
-from hpckit.runs import Run
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers.base import Answers
 from hpckit.slurm import jobs
 from hpckit.slurm.client import patience

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from hpckit.frozen import frozen
-from hpckit.joblog import JobFacts
-from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
-from hpckit.slurm.states import JobState, is_finished
-from hpckit.text import listed, plural
-from hpckit.tracebacks import (
+from hpckit.job_ends.joblog import JobFacts
+from hpckit.job_ends.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
     OUT_OF_MEMORY_SAMPLED,
     START,
     status_words,
 )
+from hpckit.run_folders.ranks import RankRecord, is_about_a_peer, own_failures
+from hpckit.slurm.states import JobState, is_finished
+from hpckit.text import listed, plural
 
 _KILLED = 137  # by SIGKILL
 NEVER_BEGUN = "no rank had started: srun gave up ({})"
@@ -74,7 +74,7 @@ class Evidence:
     """All that is known of an attempt.
 
     Attributes:
-        ranks: records of this attempt's ranks; see `hpckit.ranks.current`.
+        ranks: records of this attempt's ranks; see `hpckit.run_folders.ranks.current`.
         planned: how many ranks there should be.
         state: Slurm's word for the job.
         facts: what the job's log says of this attempt.

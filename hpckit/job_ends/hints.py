@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hpckit.frozen import frozen
-from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY
+from hpckit.job_ends.tracebacks import HANGS_AT_END, OUT_OF_MEMORY
 
 
 @frozen(kw_only=True)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from hpckit.errors import RequestError
-from hpckit.option_words import NUMBERS, as_key, as_word, named_values, read_texts
+from hpckit.job_spec.option_words import NUMBERS, as_key, as_word, named_values, read_texts
 
 _KEY = r"(?a)[a-z][a-z-]*[a-z]"
 # These can ask for GPUs, too.

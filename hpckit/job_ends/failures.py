@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.causes import (
+from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, reason
+from hpckit.job_ends.causes import (
     NEVER_BEGUN,
     Cause,
     Evidence,
@@ -14,16 +15,15 @@ from hpckit.causes import (
     named,
     places,
 )
-from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, reason
-from hpckit.joblog import job_facts
+from hpckit.job_ends.joblog import job_facts
+from hpckit.job_ends.mpi_ends import is_mpi_end
+from hpckit.job_ends.tracebacks import ended_by_mpi, error_line, last_error, last_words, says_why
 from hpckit.launchers import recorded_launcher
-from hpckit.mpi_ends import is_mpi_end
-from hpckit.ranks import RankRecord, read_all_attempts
-from hpckit.run_files import JOB_LOG
-from hpckit.run_record import once_more
-from hpckit.runs import Run
+from hpckit.run_folders.ranks import RankRecord, read_all_attempts
+from hpckit.run_folders.run_files import JOB_LOG
+from hpckit.run_folders.run_record import once_more
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import ended_by_mpi, error_line, last_error, last_words, says_why
 
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
@@ -110,7 +110,7 @@ def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
     cause = _cause(run, ranks, state, log)
     if cause is None:
         return ""
-    from hpckit.hints import hints  # noqa: PLC0415  # most who ask why want no advice
+    from hpckit.job_ends.hints import hints  # noqa: PLC0415  # most who ask why want no advice
 
     said = list(_report(run, cause, log))
     return "\n".join([*said, *hints("\n".join(said), _terms(run))])

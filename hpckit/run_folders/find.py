@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpckit.errors import NotFoundError, RequestError
-from hpckit.index import REPAIR, IndexEntry, array_of, index_trouble, read_index
 from hpckit.paths import is_folder, is_there, typed_path
-from hpckit.run_record import JOB_ID
-from hpckit.runs import RECORD, DamagedRun, Run, list_runs, read_or_tell, read_run
+from hpckit.run_folders.index import REPAIR, IndexEntry, array_of, index_trouble, read_index
+from hpckit.run_folders.run_record import JOB_ID
+from hpckit.run_folders.runs import RECORD, DamagedRun, Run, list_runs, read_or_tell, read_run
 
 # Where the scripts of doctor's jobs are, in any installation of hpckit.
 _TRIALS = ("doctor", "jobs")

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
-from hpckit.run_files import FOLDER_MODE, write_json
+from hpckit.run_folders.run_files import FOLDER_MODE, write_json
 from hpckit.units import whole_number
 from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild
 
@@ -45,7 +45,7 @@ _MEETING = {
 class Fault:
     """A fault of a rank's node in a few words, and the line of the log that tells of it.
 
-    `sure`: no program can cause it. See `hpckit.faults`.
+    `sure`: no program can cause it. See `hpckit.bad_nodes.faults`.
     """
 
     what: Word

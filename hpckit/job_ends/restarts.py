@@ -5,12 +5,12 @@ Accounting has a state for each, and neither a node nor a rank; it may be off, o
 
 from collections.abc import Sequence
 
-from hpckit.causes import TAKEN_AWAY, Evidence, find_cause, lost_hosts
-from hpckit.failures import as_told, attempt_log, ranks_are_tasks
 from hpckit.frozen import frozen
-from hpckit.joblog import job_facts
-from hpckit.ranks import RankRecord, read_all_attempts
-from hpckit.runs import Run
+from hpckit.job_ends.causes import TAKEN_AWAY, Evidence, find_cause, lost_hosts
+from hpckit.job_ends.failures import as_told, attempt_log, ranks_are_tasks
+from hpckit.job_ends.joblog import job_facts
+from hpckit.run_folders.ranks import RankRecord, read_all_attempts
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.stop_marks import LIMIT, PREEMPTED, marks, marks_of
 from hpckit.text import listed

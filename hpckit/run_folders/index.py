@@ -1,7 +1,7 @@
 """The index of the user's runs: a line for each, which says where the run of a job's id is.
 
 It is only a cache: lines are added, and a lost one costs a scan of the runs folder.
-`hpckit.reindex` makes it anew from the folders.
+`hpckit.run_folders.reindex` makes it anew from the folders.
 """
 
 import json
@@ -14,7 +14,7 @@ from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail, reason
 from hpckit.frozen import frozen
 from hpckit.paths import state_folder
-from hpckit.runs import DamagedRun, Run
+from hpckit.run_folders.runs import DamagedRun, Run
 from hpckit.values import rebuild
 
 # Some 80,000 runs.

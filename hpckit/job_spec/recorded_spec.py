@@ -6,7 +6,7 @@ from typing import Any
 
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
-from hpckit.spec import JobSpec, field_of
+from hpckit.job_spec.spec import JobSpec, field_of
 from hpckit.values import rebuild
 
 # Fields of KEY or KEY=VALUE texts: to change one key leaves the others as they are.

@@ -18,7 +18,7 @@ from hpckit.errors import (
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.paths import is_there, typed_path, users_path, writers
-from hpckit.run_record import MAX_BYTES, checked_record, task_parameters
+from hpckit.run_folders.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
 RECORD = "run.json"

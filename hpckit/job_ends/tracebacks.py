@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_tail
-from hpckit.mpi_ends import MpiEnd, is_mpi_end, mpi_end
+from hpckit.job_ends.mpi_ends import MpiEnd, is_mpi_end, mpi_end
 
 _TAIL_BYTES = 64_000
 START = "Traceback (most recent call last):"

@@ -6,12 +6,12 @@ not known to be one node's fault blames none.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpckit.failures import lost_nodes
-from hpckit.faults import blamed
-from hpckit.node_memory import NodeEvent
-from hpckit.ranks import Fault, RankRecord, own_failures, read_all_attempts, read_ranks
-from hpckit.restarts import EarlierEnd, earlier_ends
-from hpckit.runs import Run
+from hpckit.bad_nodes.faults import blamed
+from hpckit.bad_nodes.node_memory import NodeEvent
+from hpckit.job_ends.failures import lost_nodes
+from hpckit.job_ends.restarts import EarlierEnd, earlier_ends
+from hpckit.run_folders.ranks import Fault, RankRecord, own_failures, read_all_attempts, read_ranks
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.hostlist import is_host
 from hpckit.slurm.states import JobState, is_finished
 

@@ -9,7 +9,7 @@ of CUDA 12's runtime and driver, of its kernel module, and of NCCL 2's plain Inf
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from hpckit.ranks import Fault
+from hpckit.run_folders.ranks import Fault
 
 _XID = re.compile(r"\bXid \((?:PCI:)?[0-9a-fA-F:.]{4,20}\): (\d{1,3})\b", re.ASCII)
 # Those for which the catalogue wants the GPU reset, replaced or looked at, or which tell of broken

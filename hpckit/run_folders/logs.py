@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hpckit.errors import NotFoundError
 from hpckit.files import DamagedFileError, chunks, open_regular, reason
-from hpckit.run_files import JOB_LOG
-from hpckit.runs import Run
+from hpckit.run_folders.run_files import JOB_LOG
+from hpckit.run_folders.runs import Run
 from hpckit.units import whole_number
 
 _CHUNK = 1 << 16

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.frozen import frozen
-from hpckit.logged_times import Lifetime, OddTimes, lifetime, without_odd_times
+from hpckit.run_folders.logged_times import Lifetime, OddTimes, lifetime, without_odd_times
 from hpckit.units import format_seconds
 from hpckit.values import Count, Moment, check
 

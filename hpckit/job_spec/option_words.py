@@ -40,7 +40,7 @@ def read_retry(given: object) -> tuple[str, ...]:
     Raises:
         ValueError: one is no rule.
     """
-    from hpckit.retry_rules import read_rules  # noqa: PLC0415  # few requests have some
+    from hpckit.job_spec.retry_rules import read_rules  # noqa: PLC0415  # few requests have some
 
     return read_rules(read_texts(given))
 

@@ -15,9 +15,16 @@ from hpckit.errors import OutsideError
 from hpckit.file_locks import held_alone
 from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
 from hpckit.frozen import frozen
-from hpckit.index import IndexEntry, entry_of, handed_over, index_line, index_path, read_index
 from hpckit.paths import is_folder
-from hpckit.runs import DamagedRun, Run, list_runs
+from hpckit.run_folders.index import (
+    IndexEntry,
+    entry_of,
+    handed_over,
+    index_line,
+    index_path,
+    read_index,
+)
+from hpckit.run_folders.runs import DamagedRun, Run, list_runs
 
 # What a damaged line may still say of where its run is.
 _DIR = re.compile(r'"dir": ("(?:[^"\\]|\\.)*")')

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from typing import Any, get_type_hints
 
-from hpckit.arguments import argument
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
-from hpckit.option_words import (
+from hpckit.job_spec.arguments import argument
+from hpckit.job_spec.option_words import (
     read_array,
     read_gpus,
     read_retry,
@@ -24,7 +24,7 @@ from hpckit.option_words import (
     split_array,
     split_setting,
 )
-from hpckit.sbatch_words import (
+from hpckit.job_spec.sbatch_words import (
     instead_of,
     read_sbatch,
     read_sbatch_texts,

@@ -1,0 +1,1 @@
+"""Nodes with broken hardware: what logs say of them, and what is remembered."""

@@ -1,0 +1,1 @@
+"""Why a job, or an attempt of it, ended."""

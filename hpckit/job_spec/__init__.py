@@ -1,0 +1,1 @@
+"""What was asked for: `JobSpec`, and the words that its options are written in."""
