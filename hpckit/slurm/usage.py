@@ -10,7 +10,15 @@ from hpckit.slurm.jobs import by_job, is_asked
 from hpckit.slurm.resized import own_times
 from hpckit.slurm.rows import COLUMN, new_mark
 from hpckit.slurm.states import JobRecord
-from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usage, step_usage
+from hpckit.slurm.usage_rows import (
+    FIXED,
+    FREE,
+    NEEDED,
+    JobUsage,
+    StepUsage,
+    parse_usage,
+    step_usage,
+)
 
 _SSTAT = ("JobID", "NTasks", "MaxRSS", "TRESUsageInTot", "TRESUsageInMax")
 
@@ -93,9 +101,12 @@ def _ask_sacct(ids: str, columns: Sequence[str]) -> list[JobUsage]:
 
 
 def _columns() -> list[str]:
-    """Return those of our columns that this sacct has: it refuses all for one it does not know."""
+    """Return those of our columns that this sacct has: it refuses all for one it does not know.
+
+    Where its list lacks one that is needed (cut short, say), sacct is asked for it all the same.
+    """
     known = frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
-    return [name for name in (*FIXED, *FREE) if name.lower() in known]
+    return [name for name in (*FIXED, *FREE) if name in NEEDED or name.lower() in known]
 
 
 def poll_s(told: Mapping[str, str]) -> float | None:

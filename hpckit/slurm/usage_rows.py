@@ -29,6 +29,8 @@ FIXED = (
     *("NNodes", "NTasks", "AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "TotalCPU", "MaxRSS"),
     *("TRESUsageInTot", "TRESUsageInMax"),
 )
+# Of these every sacct knows all; without one of them a row cannot be read.
+NEEDED = frozenset((*_RECORD, "NNodes", "AllocCPUS", "AllocTRES", "ReqMem", "TotalCPU"))
 FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
 # A step of a heterogeneous kind is `7.0+1`; a list of tasks may be cut short: `7_[1,3,...]`.
 _ROW_ID = re.compile(r"(\d{1,20}(?:[_+](?:\d{1,20}|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)

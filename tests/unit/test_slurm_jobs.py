@@ -161,6 +161,16 @@ def test_words_without_rows_are_no_answer_whatever_the_exit_status(fake: Fake, b
         job_of("run-1", time.time())
 
 
+def test_a_list_of_columns_that_is_cut_short_is_not_believed(fake: Fake) -> None:
+    refuses = "echo 'sacct: fatal: Invalid field requested' >&2; exit 1"
+    fake(
+        "sacct",
+        f'case "$*" in *--helpformat*) echo JobID State ;; *QOS*TotalCPU*) {refuses};; esac',
+    )
+    with pytest.raises(CommandError, match="Invalid field requested"):
+        job_usage(["1"])
+
+
 def test_an_error_beside_rows_leaves_open_only_what_has_no_row(fake: Fake) -> None:
     """Plugins of some sites complain each time."""
     fake("squeue", "echo 'squeue: error: plugin x' >&2\n" + recorded("squeue-22.05.8.txt"))
