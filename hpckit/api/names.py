@@ -164,6 +164,7 @@ _KINDS: dict[str, Callable[[str | None], Iterator[Offer]]] = {
     "by": _plain(
         "week",
         "day",
+        "month",
         "user",
         "account",
         "partition",
