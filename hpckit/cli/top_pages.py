@@ -105,8 +105,8 @@ class TextPage(Screen[None]):
         self.entry.display = False
         self.entry.cursor_blink = False
         self.content.focus()
-        self.say("...")
         if self._fetch is not None:
+            self.say("...")
             Thread(target=self._get, args=(self._fetch,), daemon=True).start()
 
     def _get(self, fetch: Callable[[], str]) -> None:
@@ -180,8 +180,7 @@ class LogPage(TextPage):
         self._tail = LogTail(job)
 
     def on_mount(self) -> None:
-        """Begin to read."""
-        super().on_mount()
+        """Begin to read; Textual itself calls that of the class above, after this."""
         self.say("following" if not self.job.over else "")
         Thread(target=self._read, daemon=True).start()
 

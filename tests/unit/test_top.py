@@ -489,6 +489,7 @@ def test_a_mouse_chooses_and_opens_and_colours_are_not_needed(
             while not getattr(page, "content", app.table).__dict__.get("texts"):
                 await pilot.pause(0.05)
             assert page.content.texts == ["50%", "100%", "half"]  # type: ignore[attr-defined]
+            assert str(page.bar.content) == "log of 100 ddp  following"  # type: ignore[attr-defined]
             page.content.add(" done\n\x1b[2Jnext")  # type: ignore[attr-defined]
             assert page.content.texts[2:] == ["half done", "\\x1b[2Jnext"]  # type: ignore[attr-defined]
 
