@@ -6,6 +6,8 @@ file offers nothing instead of ending with an error.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from hpckit.api.options import check_names
@@ -15,7 +17,7 @@ from hpckit.errors import HpckitError
 from hpckit.launchers import LAUNCHERS
 from hpckit.render.loader import list_templates
 from hpckit.render.reports import report_templates, shortest_names
-from hpckit.run_folders.index import read_index
+from hpckit.run_folders.index import IndexEntry, array_of, read_index
 from hpckit.run_folders.ranks import first_failure, read_ranks
 from hpckit.run_folders.runs import Run, read_run
 from hpckit.sites import Site, find_site, list_sites
@@ -119,14 +121,20 @@ def _settings(row: Parameter) -> Iterator[Offer]:
 
 def _runs(word: str | None) -> Iterator[Offer]:
     del word
-    entries = read_index()[0][:_MOST_RUNS]
-    for entry in entries:
-        try:
-            run = read_run(Path(entry.dir))
-        except (OSError, HpckitError):
-            continue
-        yield run.job_id, _about(run)
-    if entries:
+    groups: dict[str, list[IndexEntry]] = {}
+    for entry in read_index()[0]:
+        array = entry.whole or array_of(entry.job_id)
+        groups.setdefault(array or entry.job_id, []).append(entry)
+    room = _MOST_RUNS  # for tasks: those of one array leave other jobs theirs
+    for name, entries in islice(groups.items(), _MOST_RUNS):
+        if name != entries[0].job_id:
+            yield name, f"{array_of(entries[0].run_id)}, an array"
+            entries, room = entries[:room], max(room - len(entries), 0)
+        for entry in entries:
+            with suppress(OSError, HpckitError):
+                run = read_run(Path(entry.dir))
+                yield run.job_id, _about(run)
+    if groups:
         yield "latest", "the newest run"
 
 
@@ -164,6 +172,7 @@ _KINDS: dict[str, Callable[[str | None], Iterator[Offer]]] = {
     "by": _plain(
         "week",
         "day",
+        "month",
         "user",
         "account",
         "partition",

@@ -71,8 +71,8 @@ def report(
         since: an age (`12h`, `30d`, `4w`, a timedelta), a day (`2026-11-01`), a datetime (without
             a time zone: in this machine's time), or epoch seconds.
         until: the same; now by default.
-        by: week, day, user, account, partition, gpu, state, name, workload or template; by default
-            week for one user, user for several.
+        by: week, day, month, user, account, partition, gpu, state, name, workload or template; by
+            default week for one user, user for several.
         hide_names: write user 1, job 1 for names of users and jobs.
         wasteful: how many jobs to list that wasted most.
         site: whose costs and ledger count; the site found here by default.

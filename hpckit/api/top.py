@@ -7,6 +7,7 @@
 Jobs that are over are asked for no more. Files are read from where the last look ended.
 """
 
+import re
 import threading
 import time
 from collections import defaultdict
@@ -339,6 +340,8 @@ class LogTail:
     def new(self) -> Iterator[str]:
         """Yield what was written since the last time; of more than a MB the last, from a line on.
 
+        A progress bar's carriage returns are ends of lines here: it may write no others for hours.
+
         Raises:
             DamagedRunError: a log is no regular file.
         """
@@ -357,5 +360,5 @@ class LogTail:
                 raise DamagedRunError(f"{path} cannot be read: {error}.") from error
             self._at[path] = size
             if size - start > _LOG_BYTES:
-                content = content.partition(b"\n")[2]
+                content = re.sub(rb"\A[^\r\n]*[\r\n]", b"", content)
             yield self._decoders[path](content)

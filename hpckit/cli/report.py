@@ -28,7 +28,7 @@ ByOption = Annotated[
     str | None,
     typer.Option(
         metavar="WORD",
-        help="week, day, user, account, partition, gpu, state, name, workload or template.",
+        help="week, day, month, user, account, partition, gpu, state, name, workload or template.",
     ),
 ]
 WastefulOption = Annotated[

@@ -20,7 +20,7 @@ from textual.widgets import Footer, Input, Static
 
 from hpckit.api.top import JobNow, LogTail, errors_of
 from hpckit.errors import HpckitError
-from hpckit.text import in_line, spelt
+from hpckit.text import cells, in_line, spelt
 
 # Lines that are kept; what is before them is in the file.
 _MOST_LINES = 20_000
@@ -52,7 +52,7 @@ class Lines(ScrollView, can_focus=True):
         self._open = bool(parts and parts[-1]) or (self._open and not parts)
         self.texts += parts if self._open or not parts else parts[:-1]
         del self.texts[:-_MOST_LINES]
-        width = max(map(len, self.texts), default=0)
+        width = max(map(cells, self.texts), default=0)
         self.virtual_size = Size(width, len(self.texts))
         self.refresh()
 
@@ -105,8 +105,8 @@ class TextPage(Screen[None]):
         self.entry.display = False
         self.entry.cursor_blink = False
         self.content.focus()
-        self.say("...")
         if self._fetch is not None:
+            self.say("...")
             Thread(target=self._get, args=(self._fetch,), daemon=True).start()
 
     def _get(self, fetch: Callable[[], str]) -> None:
@@ -180,8 +180,7 @@ class LogPage(TextPage):
         self._tail = LogTail(job)
 
     def on_mount(self) -> None:
-        """Begin to read."""
-        super().on_mount()
+        """Begin to read; Textual itself calls that of the class above, after this."""
         self.say("following" if not self.job.over else "")
         Thread(target=self._read, daemon=True).start()
 

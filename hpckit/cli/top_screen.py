@@ -230,7 +230,10 @@ class Top(WorkingApp):
         self.heads.update(head_line([*map(api.cut, HEADS, self._widths)], self._widths))
 
     def on_resize(self) -> None:
-        """Lay out anew."""
+        """Lay out anew, once Textual has set `size`: it does so after this."""
+        self.call_later(self._lay_out_anew)
+
+    def _lay_out_anew(self) -> None:
         if self._widths:  # it was laid out before
             self._lay_out()
             self.show()

@@ -195,7 +195,7 @@ def total(uses: Iterable[Use]) -> Totals:
 
 
 def grouped(uses: Sequence[Use], by: str) -> dict[str, Totals]:
-    """Add up by one of `KINDS`; weeks and days in their order, the others by GPU-hours held."""
+    """Add up by one of `KINDS`; times in their order, the others by GPU-hours held."""
     sums: dict[str, _Sum] = defaultdict(_Sum)
     periods = _Periods(_OF_TIME[by]) if by in _OF_TIME else None
     for use in uses:
@@ -208,7 +208,7 @@ def grouped(uses: Sequence[Use], by: str) -> dict[str, Totals]:
 
 
 class _Periods:
-    """Days or weeks of this machine's time, each worked out once."""
+    """Days, weeks or months of this machine's time, each worked out once."""
 
     def __init__(self, form: str) -> None:
         self._form = form
@@ -253,7 +253,7 @@ def _midnight(moment: float, days: int = 1) -> float:
     return time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, 0, 0, 0, 0, 0, -1))
 
 
-_OF_TIME = {"week": "%G-W%V", "day": "%Y-%m-%d"}
+_OF_TIME = {"week": "%G-W%V", "day": "%Y-%m-%d", "month": "%Y-%m"}
 _LABELS: Mapping[str, Callable[[Use], str | None]] = {
     "user": lambda use: use.row.user,
     "account": lambda use: use.row.account,

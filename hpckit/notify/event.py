@@ -62,7 +62,9 @@ class Event:
     @property
     def title(self) -> str:
         """One line that says what happened to which job."""
-        task = f", task {self.task} of {self.tasks}" if self.task is not None else ""
+        # Tasks are numbered from 0, and those that were submitted again keep their numbers.
+        of = f" of an array of {self.tasks}"
+        task = f", task {self.task}{of}" if self.task is not None else ""
         what = _STATES.get(self.state or "") or _WORDS.get(self.event, "has ended")
         return f"Job {self.job_id} ({self.name}{task}) {what}"
 

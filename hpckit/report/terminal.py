@@ -110,7 +110,7 @@ def hours(value: float | None) -> str:
     """Return GPU-hours: more digits for less."""
     if value is None:
         return "?"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def energy(joules: float | None) -> str:

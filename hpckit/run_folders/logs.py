@@ -2,6 +2,7 @@
 
 import codecs
 import errno
+import os
 import stat
 import time
 from collections import defaultdict
@@ -93,7 +94,8 @@ def follow(
 ) -> Iterator[tuple[Path, str]]:
     """Yield what is written to the files, those that appear later too, until `over()` and quiet.
 
-    `damaged` is told of what is no file.
+    A file that is shorter than before was emptied, to save space, or is another: it is read from
+    its beginning. `damaged` is told of what is no file.
     """
     places: dict[Path, int] = {}
     decoders: defaultdict[Path, Callable[[bytes], str]] = defaultdict(decoder)
@@ -103,7 +105,7 @@ def follow(
         wrote = False
         for path in files():
             try:
-                chunk = b"" if path in bad else _piece(path, places.get(path, 0))
+                start, chunk = (0, b"") if path in bad else _piece(path, places.get(path, 0))
             except (OSError, DamagedFileError) as error:
                 # NFS, of a file whose server or name has changed: the next open finds it anew.
                 if isinstance(error, OSError) and error.errno == errno.ESTALE and not last_round:
@@ -111,7 +113,9 @@ def follow(
                 bad.add(path)
                 damaged.append(f"{path.name}: {reason(error)}")
                 continue
-            places[path] = places.get(path, 0) + len(chunk)
+            if start < places.get(path, 0):
+                decoders.pop(path, None)
+            places[path] = start + len(chunk)
             if chunk:
                 wrote = True
                 yield path, decoders[path](chunk)
@@ -121,7 +125,10 @@ def follow(
             time.sleep(_PAUSE_S)
 
 
-def _piece(path: Path, start: int) -> bytes:
+def _piece(path: Path, start: int) -> tuple[int, bytes]:
+    """Return where a file's next piece begins, and the piece; it was emptied if it is shorter."""
     with open_regular(path) as stream:
+        if os.fstat(stream.fileno()).st_size < start:
+            start = 0
         stream.seek(start)
-        return stream.read(_CHUNK)
+        return start, stream.read(_CHUNK)

@@ -590,7 +590,7 @@ def use(begin: float, end: float, percent: float | None = None, **changes: Any) 
     return Use(row=replace(held, **changes), measured=measured, begin=begin, end=end)
 
 
-@pytest.mark.parametrize("kind", ["day", "week"])
+@pytest.mark.parametrize("kind", ["day", "week", "month"])
 def test_a_job_over_midnight_counts_on_both_sides(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -609,8 +609,10 @@ def test_a_job_over_midnight_counts_on_both_sides(
         assert hours == {
             "2026-10-23": 12, "2026-10-24": 24, "2026-10-25": 25, "2026-10-26": 12,
         }  # fmt: skip
-    else:
+    elif kind == "week":
         assert hours == {"2026-W43": 12 + 24 + 25, "2026-W44": 12}
+    else:
+        assert hours == {"2026-10": 73}
     assert [one.wait_median_s for one in found.values()][1:] == [None] * (len(found) - 1)
     assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
 
@@ -618,6 +620,12 @@ def test_a_job_over_midnight_counts_on_both_sides(
 DAY = 24 * HOUR
 # Of a day, wherever this runs: days of a report are local ones.
 MIDNIGHT = time.mktime((2026, 1, 11, 0, 0, 0, 0, 0, -1))
+
+
+def test_a_job_over_the_end_of_a_month_counts_in_both() -> None:
+    begin = time.mktime((2026, 2, 28, 22, 0, 0, 0, 0, -1))
+    found = grouped([use(begin, begin + 3 * HOUR)], "month")
+    assert {name: one.gpu_hours for name, one in found.items()} == {"2026-02": 2, "2026-03": 1}
 
 
 def test_suspended_time_is_spread_evenly_over_days() -> None:

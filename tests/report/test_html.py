@@ -46,6 +46,26 @@ def drawn(files: list[Path], spans: list[Span], most: int = 3000) -> Curves:
     return found
 
 
+def test_no_line_begins_before_the_first_sample(here: Path, cli: Cli) -> None:
+    """A sample stands for the time since the one before, and the first one for none."""
+    folder = make_run(here / "runs", seconds=60, plan={"gpus_per_node": 1, "total_gpus": 1})
+    path = write_samples(folder / "samples", [[50.0] * 55], period_s=1, late_s=6)
+    assert cli("stats", str(folder), "--json").status == 0
+    (attempt,) = json.loads((folder / "timeseries.json").read_text())["attempts"]
+    assert attempt["width_s"] == 1
+    begins = {}
+    for name in ("gpu_utilization", "gpu_memory_bytes", "cores_used", "memory_bytes"):
+        (line,) = attempt[name]
+        begins[name] = next(n for n, value in enumerate(line["values"]) if value is not None)
+    assert {*begins.values()} == {6}
+    curves = drawn([path], [Span(restart=0, start=START, end=START + 60)])
+    first = 6 // curves.width_s
+    for chart in curves.charts:
+        (curve,) = chart.curves
+        assert (chart.name, curve.mean[:first]) == (chart.name, (None,) * first)
+        assert curve.mean[first] is not None
+
+
 def test_every_number_is_that_of_json(here: Path, cli: Cli) -> None:
     folder = run_with_samples(here)
     document = json.loads(cli("stats", str(folder), "--json").out)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpckit.report import job_samples
-from hpckit.report.terminal import energy
+from hpckit.report.terminal import energy, hours
 from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.encoding import SAMPLE_PREFIX
 from hpckit.stats.samples.records import Note
@@ -232,6 +232,12 @@ def test_a_sum_over_jobs_of_which_some_are_unknown_is_unknown(stats: Any, cli: C
 def test_energy_of_nearly_a_kilowatt_hour() -> None:
     assert [energy(kwh * 3.6e6) for kwh in (0.9994, 0.9997, 1.26)] == [
         "999 Wh", "1.0 kWh", "1.3 kWh",
+    ]  # fmt: skip
+
+
+def test_many_gpu_hours_are_written_as_other_large_numbers_are() -> None:
+    assert [hours(value) for value in (51072.4, 999.6, 99.96, 0.0417)] == [
+        "51,072", "1,000", "100.0", "0.042",
     ]  # fmt: skip
 
 

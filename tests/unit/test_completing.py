@@ -98,6 +98,20 @@ def test_runs_come_newest_first_with_what_their_folders_know(here: Path) -> None
     assert found["20"].startswith("more-0 COMPLETED, ")
 
 
+def test_the_tasks_of_a_long_array_leave_other_jobs_their_places(here: Path) -> None:
+    add_to_index([make_run(here, "old-1", job_id="7"), make_run(here, "old-2", job_id="8")])
+    tasks = [
+        make_run(here, f"sweep-1_{n}", job_id=f"9_{n}", array={"job_id": "9", "index": n})
+        for n in range(60)
+    ]
+    add_to_index(tasks)
+    found = dict(complete(("status", "")) or [])
+    assert list(found)[:2] == ["9", "9_59"]
+    assert list(found)[-3:] == ["8", "7", "latest"]
+    assert len(found) == 1 + 40 + 3
+    assert found["9"] == "sweep-1, an array"
+
+
 def test_a_wrong_file_offers_nothing(here: Path) -> None:
     write_files(here, {"workloads/w/workload.yaml": "{", "workloads/w/w.py": ""})
     assert words("submit", "w", "--set", "") == []

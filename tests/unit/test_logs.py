@@ -75,6 +75,22 @@ def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path)
     assert found == [("0.out", "one\n"), ("0.err", "late\n"), ("0.out", "two\n")]
 
 
+def test_a_log_that_is_emptied_while_it_is_followed_is_read_from_its_beginning(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "0.out"
+    path.write_bytes(b"a long line\xc3")  # half a letter, whose end never comes
+    steps = iter([lambda: 0, lambda: path.write_text("new\n"), path.unlink, lambda: 0])
+    again = iter([False, False, False, True])
+
+    def over() -> bool:
+        next(steps)()
+        return next(again)
+
+    found = follow(lambda: [path] if path.exists() else [], over, [])
+    assert [text for _, text in found] == ["a long line", "new\n"]
+
+
 def test_a_log_that_nfs_calls_stale_is_followed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

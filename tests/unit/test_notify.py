@@ -210,6 +210,8 @@ def test_texts_of_others_give_no_orders() -> None:
     card = json.loads(body(plain(odd), "teams")[0])["attachments"][0]["content"]
     assert card["type"] == "AdaptiveCard"
     assert json.loads(body(EVENT, "json")[0])["text"] == "Job 42 (train) has FAILED"
+    of_array = replace(EVENT, task=0, tasks=2)
+    assert of_array.title == "Job 42 (train, task 0 of an array of 2) has FAILED"
 
 
 def test_a_command_gets_the_event_and_no_shell(tmp_path: Path) -> None:

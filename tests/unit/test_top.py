@@ -311,6 +311,18 @@ def test_a_log_is_followed_from_its_last_mb(tmp_path: Path) -> None:
     assert list(tail.new()) == ["anew\n"]
 
 
+def test_a_progress_bar_of_more_than_a_mb_is_shown_from_one_of_its_updates_on(
+    tmp_path: Path,
+) -> None:
+    run: Run = make_run(tmp_path)
+    (run.dir / "logs" / "0.err").write_text("epoch\r" * 200_000)
+    from hpckit.api.run import handle
+
+    text = "".join(LogTail(job(1, handle=handle(run))).new())
+    assert 1_000_000 < len(text) <= 1 << 20
+    assert text.startswith("epoch\r")
+
+
 def test_a_log_that_grows_while_it_is_read_is_shown_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,6 +489,7 @@ def test_a_mouse_chooses_and_opens_and_colours_are_not_needed(
             while not getattr(page, "content", app.table).__dict__.get("texts"):
                 await pilot.pause(0.05)
             assert page.content.texts == ["50%", "100%", "half"]  # type: ignore[attr-defined]
+            assert str(page.bar.content) == "log of 100 ddp  following"  # type: ignore[attr-defined]
             page.content.add(" done\n\x1b[2Jnext")  # type: ignore[attr-defined]
             assert page.content.texts[2:] == ["half done", "\\x1b[2Jnext"]  # type: ignore[attr-defined]
 
@@ -492,6 +505,37 @@ def test_wide_letters_take_two_columns_and_a_long_name_leaves_room() -> None:
     assert places["1"] + 5 == places["2"]  # five letters of the first name take two columns
     (line,) = lines([plain], View())
     assert "FAILED" in about(line)[0][:40]
+
+
+@pytest.mark.long
+def test_a_window_of_another_size_is_used_at_once_and_wide_letters_are_scrolled_to(
+    fake_slurm: Path, here: Path
+) -> None:
+    needs("textual")
+    from hpckit.cli.top_pages import TextPage
+    from hpckit.cli.top_screen import Top
+
+    run = make_run(here / "runs", "ddp-1", job_id="100", name="x" * 150)
+    up(fake_slurm, squeue_row(run.job_id, "RUNNING"))
+
+    async def use() -> None:
+        app = Top(Watch(here / "runs"), View(), interval=3600)
+        async with app.run_test(size=(40, 10)) as pilot:
+            for width, beside in ((180, True), (60, False), (140, True)):
+                await pilot.resize_terminal(width, 24)
+                for _ in range(500):
+                    if app._widths == widths(width - 2 - 34 * beside):
+                        break
+                    await pilot.pause(0.02)
+                assert app._widths == widths(width - 2 - 34 * beside)
+                assert app.side.display == beside
+            page = TextPage("text", lambda: "模型" * 100)
+            app.push_screen(page)
+            while not page.content.virtual_size.width:
+                await pilot.pause(0.02)
+            assert page.content.virtual_size.width >= 400
+
+    asyncio.run(use())
 
 
 @pytest.mark.long

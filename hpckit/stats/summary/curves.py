@@ -19,7 +19,7 @@ from hpckit.stats.samples.pieces import piece_of
 from hpckit.stats.summary.attempts import Span, clocks_of, grouped, outliving, seen_span
 from hpckit.stats.summary.clock import Clock, bin_width_s, weighted
 from hpckit.stats.summary.coverage import Interval, length, union
-from hpckit.stats.summary.timeline import row_of
+from hpckit.stats.summary.timeline import first_bins, row_of
 
 # A picture is some 1000 points wide, and can be zoomed.
 MOST_BINS = 3000
@@ -169,7 +169,9 @@ def _rows(
     found: dict[tuple[str, bool], dict[Device, Owners]] = {}
     seen: dict[str, dict[int, list[Interval]]] = {}
     reach_us = 0
-    for columns, clock in clocks_of(files, start, width_s):
+    clocks = [*clocks_of(files, start, width_s)]
+    begun = first_bins(clocks)
+    for columns, clock in clocks:
         for number, extent in _extents(columns, clock):
             seen.setdefault(columns.header.host, {}).setdefault(number, []).append(extent)
         reach_us = max(reach_us, clock.reach_us)
@@ -187,7 +189,7 @@ def _rows(
         for device, owners in lines.items():
             bins = _side_by_side([*owners.values()], seen[device[0]])
             bands = {number: _band(sums, shape) for number, sums in bins.items()}
-            yield key, device, row_of(bands, count, reach)
+            yield key, device, row_of(bands, count, reach, begun[device[0]])
 
 
 def _columns(columns: Columns, metric: Metric, of_gpus: bool) -> Iterator[tuple[Device, Column]]:

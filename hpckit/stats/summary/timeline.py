@@ -1,7 +1,7 @@
 """What a job did over time, in bins: for a line of a terminal, or a picture."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TypeVar
 
@@ -56,9 +56,10 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
     count = max(-int(-attempt.span.wall_s // attempt.width_s), 1)
     reach = max((clock.reach_us for _, clock in attempt.clocks), default=0)
     reach = reach // (attempt.width_s * 1_000_000)
+    begun = first_bins(attempt.clocks)
     gpus = []
     for tally in attempt.gpus:
-        info, row = tally.info, row_of(_utilization(tally), count, reach)
+        info, row = tally.info, row_of(_utilization(tally), count, reach, begun[tally.host])
         gpus.append(Line(host=tally.host, gpu=info.uuid, index=info.index, values=row))
     files = grouped(attempt.clocks, lambda pair: pair[0].header.host)
     return Timeline(
@@ -66,8 +67,8 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
         start=attempt.span.start,
         width_s=attempt.width_s,
         gpu_utilization=tuple(sorted(gpus, key=lambda line: (line.host, line.index or 0))),
-        gpu_memory_bytes=tuple(_gpu_memory(attempt, count, reach)),
-        gpu_throttled=tuple(_gpu_throttled(attempt, count)),
+        gpu_memory_bytes=tuple(_gpu_memory(attempt, count, reach, begun)),
+        gpu_throttled=tuple(_gpu_throttled(attempt, count, begun)),
         cores_used=tuple(_line(group, _cores, count, reach) for group in files),
         memory_bytes=tuple(_line(group, _memory, count, reach) for group in files),
     )
@@ -97,7 +98,8 @@ def _line(
     for own in owners.values():
         for number, value in own.items():
             bins[number] = bins.get(number, 0.0) + value
-    return Line(host=files[0][0].header.host, values=row_of(bins, count, reach))
+    host = files[0][0].header.host
+    return Line(host=host, values=row_of(bins, count, reach, first_bins(files)[host]))
 
 
 def _cores(columns: Columns, clock: Clock) -> dict[int, float]:
@@ -116,17 +118,20 @@ def _cores(columns: Columns, clock: Clock) -> dict[int, float]:
     return found
 
 
-def _gpu_memory(attempt: AttemptSums, count: int, reach: int) -> Iterator[Line]:
+def _gpu_memory(
+    attempt: AttemptSums, count: int, reach: int, begun: Mapping[str, int]
+) -> Iterator[Line]:
     found: dict[tuple[str, int, str], dict[int, float]] = {}
     for columns, clock in attempt.clocks:
         for info, row in columns.units():
             key = (columns.header.host, info.index or 0, info.uuid)
             found.setdefault(key, {}).update(_last(row.get("memory_bytes"), clock))
     for (host, index, uuid), bins in sorted(found.items()):
-        yield Line(host=host, gpu=uuid, index=index, values=row_of(bins, count, reach))
+        values = row_of(bins, count, reach, begun[host])
+        yield Line(host=host, gpu=uuid, index=index, values=values)
 
 
-def _gpu_throttled(attempt: AttemptSums, count: int) -> Iterator[Line]:
+def _gpu_throttled(attempt: AttemptSums, count: int, begun: Mapping[str, int]) -> Iterator[Line]:
     """Yield what the minutes' readings found; each speaks for the time since the one before."""
     readings: dict[tuple[str, int, str], tuple[Counter[int], Counter[int]]] = {}
     for columns, clock in attempt.clocks:
@@ -149,7 +154,8 @@ def _gpu_throttled(attempt: AttemptSums, count: int) -> Iterator[Line]:
     for (host, index, uuid), (every, held) in sorted(readings.items(), key=itemgetter(0)):
         shares = {number: 100 * held[number] / many for number, many in every.items()}
         if shares:
-            yield Line(host=host, gpu=uuid, index=index, values=row_of(shares, count, reach))
+            values = row_of(shares, count, reach, begun[host])
+            yield Line(host=host, gpu=uuid, index=index, values=values)
 
 
 def _memory(columns: Columns, clock: Clock) -> dict[int, float]:
@@ -167,14 +173,29 @@ def _last(column: Column | None, clock: Clock) -> dict[int, float]:
     }
 
 
-def row_of(bins: Mapping[int, Value], count: int, reach: int) -> tuple[Value | None, ...]:
-    """Return all bins; one without a sample has the value of the sample that reaches back to it."""
+def first_bins(clocks: Iterable[tuple[Columns, Clock]]) -> dict[str, int]:
+    """Return the bin of each node's first sample: before it nothing was read."""
+    found: dict[str, int] = {}
+    for columns, clock in clocks:
+        for part in clock.bins[:1]:
+            host = columns.header.host
+            found[host] = min(part.number, found.get(host, part.number))
+    return found
+
+
+def row_of(
+    bins: Mapping[int, Value], count: int, reach: int, begun: int
+) -> tuple[Value | None, ...]:
+    """Return all bins; one without a sample has the value of the sample that reaches back to it.
+
+    None reaches back to before `begun`, the bin of the first.
+    """
     if [*bins] == [*range(len(bins))]:  # each has its own, as of nearly every job
         return (*bins.values(), *[None] * count)[:count]
     row: list[Value | None] = [None] * count
     before = -1
     for number in sorted(number for number in bins if number >= 0):
-        first = max(before + 1, number - reach, 0)
+        first = max(before + 1, number - reach, begun, 0)
         if first == number < count:
             row[number] = bins[number]
         else:
