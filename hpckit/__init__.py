@@ -231,6 +231,12 @@ if not TYPE_CHECKING:
         """Bring a public name from its module (PEP 562)."""
         if name not in _HOME:
             raise AttributeError(f"module 'hpckit' has no attribute {name!r}")
+        if sys.hexversion < 0x30B0000:  # a job's, which finds hpckit.parallel
+            raise ImportError(
+                f"hpckit.{name} needs Python 3.11 or newer, and this is {sys.version.split()[0]}: "
+                "call it where hpckit is installed, or choose another environment (hpckit submit "
+                "--env ...)"
+            )
         value = getattr(__import__(_HOME[name], fromlist=[name]), name)
         globals()[name] = value
         return value

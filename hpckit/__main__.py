@@ -13,6 +13,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # Imports make many objects and no garbage: looking for some would take a twentieth of the time.
     gc.set_threshold(500_000)
+    _own_packages_first()
     _hold_streams()
     _speak_utf8()
     try:
@@ -24,6 +25,20 @@ def main() -> None:
     finally:
         # Python looks for garbage once more at its end, a twelfth of a dry run: let it find none.
         gc.freeze()
+
+
+def _own_packages_first() -> None:
+    """Look into PYTHONPATH last: it is meant for the user's Python.
+
+    Clusters' modules put packages of other Pythons there, and `PYTHONPATH=$PYTHONPATH:DIR` names
+    the working directory where it was empty: a `logging.py` there would end each command. Where
+    hpckit itself was found through it, it stays as it is. In jobs `own_python` sees to it.
+    """
+    told = os.environ.get("PYTHONPATH")
+    theirs = {os.path.abspath(word) for word in told.split(os.pathsep)} if told else set()  # noqa: PTH100
+    home = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))  # noqa: PTH118, PTH120
+    if home not in map(os.path.realpath, theirs):
+        sys.path.sort(key=theirs.__contains__)
 
 
 def _speak_utf8() -> None:

@@ -5,7 +5,7 @@ import re
 
 from hpckit.documents import Scalar
 from hpckit.errors import RequestError
-from hpckit.job_spec.option_words import array_values
+from hpckit.job_spec.option_words import NUMBERS, array_values, written_out
 from hpckit.job_spec.spec import JobSpec
 from hpckit.workloads import Workload
 
@@ -45,6 +45,17 @@ def headers(task_settings: tuple[dict[str, Scalar], ...]) -> tuple[str, ...]:
         for name, value in first.items()
         if name in re.split(r"[,;\t]", str(value))
     )
+
+
+def ranges(task_settings: tuple[dict[str, Scalar], ...]) -> tuple[str, ...]:
+    """Say that a value such as 1-10, of which sbatch makes ten tasks, is one value here."""
+    said = {}
+    for name, value in (pair for task in task_settings for pair in task.items()):
+        found = re.fullmatch(NUMBERS, str(value)) if "-" in str(value) else None
+        if found and name not in said:
+            wanted = f"--array {name}={written_out(found)}"
+            said[name] = f"{str(value)!r} is one value of --array {name}. For its numbers: {wanted}"
+    return tuple(said.values())
 
 
 def _option_name(key: str) -> str:

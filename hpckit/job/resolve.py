@@ -238,7 +238,7 @@ def _array(
     from hpckit.job import arrays  # noqa: PLC0415  # most jobs are none
 
     settings = arrays.array_settings(spec, workload)
-    return settings, arrays.headers(settings)
+    return settings, (*arrays.headers(settings), *arrays.ranges(settings))
 
 
 def _task_arguments(

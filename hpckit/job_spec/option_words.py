@@ -183,6 +183,15 @@ def split_array(text: str) -> tuple[str, str]:
 
 def named_values(found: re.Match[str]) -> str:
     """Say how to write here what sbatch takes as `--array=NUMBERS%PARALLEL`."""
+    return (
+        f"For tasks with these numbers: --array task={written_out(found)}. Each gets its "
+        "own as --task N after its arguments, or in the place of {task} in them; "
+        "SLURM_ARRAY_TASK_ID counts from 0."
+    )
+
+
+def written_out(found: re.Match[str]) -> str:
+    """Return the values that sbatch makes of `NUMBERS%PARALLEL`, as they are written here."""
     words = []
     for part in found[1].split(","):
         first, last, step = ([int(word) for word in re.split("[-:]", part)] + [0, 0])[:3]
@@ -191,12 +200,7 @@ def named_values(found: re.Match[str]) -> str:
         words.append(
             ",".join(map(str, values)) if short else f"$(seq -s, {first} {step or 1} {last})"
         )
-    at_once = f" --parallel {found[2]}" if found[2] else ""
-    return (
-        f"For tasks with these numbers: --array task={','.join(words)}{at_once}. Each gets its "
-        "own as --task N after its arguments, or in the place of {task} in them; "
-        "SLURM_ARRAY_TASK_ID counts from 0."
-    )
+    return ",".join(words) + (f" --parallel {found[2]}" if found[2] else "")
 
 
 def split_setting(setting: str, option: str, form: str = "key=value") -> tuple[str, str]:

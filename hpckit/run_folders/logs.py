@@ -29,7 +29,7 @@ def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list
     folder = run.dir / "logs"
     if every:
         names = (whole_number(path.stem, _MOST_RANKS) for path in folder.glob("*.out"))
-        ranks = sorted({rank for rank in names if rank is not None})
+        ranks = sorted({rank for rank in names if rank is not None}) or [0]
         return [*_present(run.dir / JOB_LOG), *(p for r in ranks for p in _of_rank(folder, r))]
     if rank is not None:
         need_rank(run, rank)
@@ -52,11 +52,16 @@ def _of_rank(folder: Path, rank: int) -> list[Path]:
 
 
 def _present(path: Path, *, or_empty: bool = True) -> list[Path]:
-    """Return a log if it is there; what is no file of any size is for the reader to say."""
+    """Return a log if it is there; what is no file of any size is for the reader to say.
+
+    So is what cannot even be looked at, as of a colleague.
+    """
     try:
         found = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return []
+    except OSError:
+        return [path]
     return [path] if found.st_size or or_empty or not stat.S_ISREG(found.st_mode) else []
 
 

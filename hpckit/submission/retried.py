@@ -2,6 +2,7 @@
 
 from hpckit import shell
 from hpckit.environ import own_python
+from hpckit.job_ends.causes import Kind
 from hpckit.job_ends.failures import attempt_log, ended_as, log_bytes
 from hpckit.job_ends.joblog import was_cancelled
 from hpckit.job_spec.retry_rules import FAIL, OOM, TIMEOUT
@@ -46,9 +47,15 @@ class Retried(Watched):
         began = min((row.log_start for row in ranks), default=0)
         if kind := kind_of(state, cause):
             self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))
+        if cause and cause.kind is Kind.PREEMPTED and self._goes_on(run):
+            return
         no = why_not(rules_of(run), state, cause)
         if no and not was_cancelled(attempt_log(self.run_dir, began)):
             self.say(f"{NOT_AGAIN}{no}")
+
+    def _goes_on(self, run: Run) -> bool:
+        """Say whether Slurm may put the job back into the queue, as after a requeue of hpckit's."""
+        return self.attempt < int(run.record["request"].get("max_requeues") or 0)
 
     def _retry(self, run: Run, kind: str, seen: int | None) -> None:
         self._done = True

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import hpckit
 from hpckit.api.prepare import prepare
 from hpckit.errors import OutsideError, PlanError, RequestError
 from hpckit.job_spec.recorded_spec import spec_from_record
+from hpckit.payload.environment import IMPORTABLE
 from hpckit.submission.code_plan import same_code
 from hpckit.submission.kept_code import check_code
 from tests.conftest import Answer, write_files
@@ -174,6 +177,25 @@ def test_bytecode_of_copies_is_kept_by_content_for_this_user_alone(
     hpckit.runs()[0].dir.joinpath("x").touch()
     cli("clean", "--state", "COMPLETED", "--yes")
     assert not kept.exists()
+
+
+def test_a_project_may_have_modules_with_names_of_pythons_own(tmp_path: Path) -> None:
+    """A script that needs none of Python's that import `types` runs beside a `types.py`."""
+    kept, own = tmp_path / "trees" / "0" / "p", tmp_path / "p"
+    own.mkdir()
+    (tmp_path / "bytecode").mkdir(mode=0o700)
+    text = "raise SystemExit('a module of the project')\n"
+    write_files(kept, {f"{name}.py": text for name in ("contextlib", "functools", "warnings")})
+    write_files(kept, {"types.py": "TEXT = 'mine'\n", "go.py": "import types; print(types.TEXT)"})
+    done = subprocess.run(
+        [sys.executable, str(kept / "go.py")],
+        env={"PYTHONPATH": IMPORTABLE, "HPCKIT_CODE_MAP": f"{own}\t{kept}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
+    assert [*(tmp_path / "bytecode").iterdir()]
 
 
 STARTED = "#!/bin/sh\necho says old\n"

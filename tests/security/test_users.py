@@ -146,6 +146,21 @@ def test_a_colleague_reads_a_run_and_leaves_it_as_it_was(lab: Path) -> None:
     assert contents(run) == before
 
 
+@pytest.mark.long
+def test_a_folder_that_is_closed_to_a_colleague_is_not_said_to_be_empty(lab: Path) -> None:
+    run = submit(lab)
+    for name in ("logs", "samples"):
+        (run / name).chmod(0o700)
+    why = f"hpckit: error: Some logs of {run.name} cannot be read: 0.out: Permission denied"
+    for options in ((), ("--all",), ("--rank", "0")):
+        shown = as_colleague(lab, "logs", run.name, *options)
+        assert (shown.status, shown.out) == (2, "")
+        assert why in shown.err
+    stats = as_colleague(lab, "stats", run.name, "--json")
+    told = [row["text"] for row in json.loads(stats.out)["notes"]]
+    assert f"{run}/samples cannot be read: Permission denied." in told
+
+
 def test_the_newest_run_of_a_group_is_nobody_elses_latest(lab: Path, here: Path) -> None:
     mine = make_run(lab / "runs", "mine-1", submitted_at=100.0)
     theirs = make_run(lab / "runs", "theirs-1", submitted_at=200.0)

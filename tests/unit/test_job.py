@@ -163,6 +163,21 @@ def test_a_tables_header_in_an_array_is_told() -> None:
         job(array=("lr,seed=1,2",))
 
 
+def test_a_range_as_sbatch_takes_it_is_told_to_be_one_value() -> None:
+    told = "{!r} is one value of --array seed. For its numbers: --array seed={}"
+    for value, wanted in {
+        "1-4": "1,2,3,4",
+        "0-9%2": "0,1,2,3,4,5,6,7,8,9 --parallel 2",
+        "1-100:3": "$(seq -s, 1 3 100)",
+    }.items():
+        made = job(array=(f"seed={value}",))
+        assert made.notes == (told.format(value, wanted),)
+        assert made.tasks == (("--seed", value),)
+    assert job(array=("seed=7,2-4", "lr=1,2")).notes == (told.format("2-4", "2,3,4"),)
+    for plain in ("seed=1e-3", "seed=-5", "seed=2026-01-02", "seed=a-b", "seed=5"):
+        assert not job(array=(plain,)).notes
+
+
 def test_an_arrays_values_stand_where_the_users_arguments_name_them() -> None:
     own = ("-var", "T", "{T}", "-log", "log.{T}.{x.y}", "{other}", "{}", '{"T": 1}')
     made = job(array=("T=1.5,{x.y}", "x.y=a b", "seed=3"), args=own)

@@ -90,6 +90,18 @@ def test_an_older_python_gets_the_line(wanted: str) -> None:
     assert done.stderr.splitlines()[-1].startswith("ImportError: Python 3.9.18 is older than 3.10")
 
 
+@pytest.mark.parametrize("used", ["hpckit.find('1')", "from hpckit import submit"])
+def test_an_older_python_is_told_that_a_job_is_not_where_hpckit_is_installed(used: str) -> None:
+    old = "import sys; sys.version, sys.hexversion = '3.10.12 (main)', 0x30A0CF0"
+    done = run_script(f"{old}; import hpckit; print(hpckit.__version__); {used}")
+    assert (done.returncode, done.stdout) == (1, f"{hpckit.__version__}\n")
+    told = done.stderr.splitlines()[-1]
+    name = "find" if "find" in used else "submit"
+    assert told.startswith(
+        f"ImportError: hpckit.{name} needs Python 3.11 or newer, and this is 3.10.12"
+    )
+
+
 # Its like has all that is imported before the check.
 OLD_TORCH = '__version__ = "1.13.1+cu117"\nTensor = device = nn = None\n'
 

@@ -16,6 +16,7 @@ from tests.patience import LONG_S
 
 pytestmark = pytest.mark.long
 
+ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "numpy", "mpi4py", "pandas", "sklearn", "scipy", "matplotlib"}
 # What only some commands need, and --help never.
 LAZY = {"jinja2", "submitit", "yaml", "rich", "asyncio"}
@@ -75,14 +76,36 @@ def test_ctrl_c_while_it_is_imported_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
     done = subprocess.run(
         [sys.executable, "-m", "hpckit", "jobs"],
-        env={"PYTHONPATH": str(tmp_path)},
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-    console = Path(__file__).parents[2] / "pyproject.toml"
+    console = ROOT / "pyproject.toml"
     assert 'hpckit = "hpckit.__main__:main"' in console.read_text()
+
+
+@pytest.mark.parametrize("words", [":/nowhere", "{0}/../{0.name}/"])
+def test_a_module_that_pythonpath_leads_to_does_not_stand_in_for_one_of_hpckit_s(
+    tmp_path: Path, words: str
+) -> None:
+    for name in ("logging", "submitit", "yaml", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the user has one of that name')\n")
+    (tmp_path / "fit.py").write_text("")
+    # As where hpckit is installed: this file's own folder is no part of PYTHONPATH.
+    found = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+    door = f"{found}; from hpckit.__main__ import main; main()"
+    line = "submit serial fit.py --executor local --gpus 0 --wait"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", door, *line.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": words.format(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "COMPLETED" in done.stdout) == (0, True), done.stderr
 
 
 def test_help_loads_nothing_heavy_and_nothing_it_does_not_print_with(here: Path) -> None:

@@ -115,10 +115,10 @@ def _folder_of(path: str) -> str:
 
 def _flavour() -> str:
     """Return what else bytecode depends on: the Python, to its magic number, and its options."""
-    from importlib.util import MAGIC_NUMBER  # noqa: PLC0415  # only where it is needed
-
+    # Not of importlib.util: that imports `types`, of which the script's folder may have one.
+    magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
     tag = sys.implementation.cache_tag or "none"
-    return f"{tag}-{MAGIC_NUMBER.hex()}-{sys.flags.optimize}"
+    return f"{tag}-{magic.hex()}-{sys.flags.optimize}"
 
 
 def _is_mine_alone(folder: str) -> bool:

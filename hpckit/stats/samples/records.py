@@ -275,14 +275,30 @@ def file_names(host: str, restart: int, pid: int) -> Iterator[str]:
 
 
 def samples_files(folder: Path) -> tuple[SamplesPath, ...]:
-    """Return the samples files of a folder by restart, host and pid; none if it is not there."""
-    if not folder.is_dir():
+    """Return the samples files of a folder by restart, host and pid.
+
+    None if it is not there, or cannot be read: `unlisted` says so.
+    """
+    try:
+        paths = list(folder.iterdir())
+    except OSError:
         return ()
     found = (
         SamplesPath(
             path=path, host=name["host"], restart=int(name["restart"]), pid=int(name["pid"])
         )
-        for path in folder.iterdir()
+        for path in paths
         if (name := re.fullmatch(_NAME, path.name))
     )
     return tuple(sorted(found, key=lambda file: (file.restart, file.host, file.pid)))
+
+
+def unlisted(folder: Path) -> OSError | None:
+    """Return why nobody can tell which files a folder has; None: one can, or it is missing."""
+    try:
+        next(folder.iterdir(), None)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return error
+    return None
