@@ -56,8 +56,10 @@ class Call(Run, Generic[Result]):
 
     @property
     def index(self) -> int:
-        """The number of its item in a map; 0 for a call alone."""
-        return self._folder.task
+        """The number of its item in its map, also when it runs again; 0 for a call alone."""
+        # Among the tasks of an array of failed ones, or as a job of its own, it has another.
+        *_, flag, number = self._folder.record["command"]
+        return int(number) if flag == "--item" and number.isdecimal() else 0
 
     @checked(timeout=Seconds | None, rank=Count)
     def result(self, timeout: float | None = None, *, rank: int = 0) -> Result:

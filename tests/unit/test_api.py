@@ -307,6 +307,19 @@ def test_results_are_had_by_their_number(here: Path) -> None:
         several[3]
 
 
+@pytest.mark.parametrize("array", [None, {"job_id": "local-8", "index": 0}], ids=["job", "array"])
+def test_a_call_that_runs_again_has_the_number_of_its_item(
+    here: Path, array: dict[str, Any] | None
+) -> None:
+    """It was 0 in an array of failed tasks, so that its result passed for the first item's."""
+    command = ["python", "/x/hpckit/payload/function.py", "/x/function.pkl"]
+    make_run(here / "runs", "f-1", job_id="local-1", executor="local", command=command)
+    again = {"command": [*command, "--item", "3"], "array": array, "executor": "local"}
+    make_run(here / "runs", "f-2", job_id="local-8_0" if array else "local-8", **again)
+    found = [row for row in hpckit.runs() if isinstance(row, calls.Call)]
+    assert {row.run_id: row.index for row in found} == {"f-1": 0, "f-2": 3}
+
+
 def test_a_run_stands_where_its_id_or_folder_may(here: Path) -> None:
     run = Run(make_run(here / "runs", "f-1", job_id="local-1", executor="local"))
     assert hpckit.find(run) == run == hpckit.find(run.dir)
