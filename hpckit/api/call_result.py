@@ -72,7 +72,7 @@ class Call(Run, Generic[Result]):
             rank: whose result, of a function that ran on several ranks.
 
         Raises:
-            NotFoundError: the job has no such rank.
+            NotFoundError: the job has no such rank, or its folder is gone.
             JobError: the job ended without a result (out of memory, time limit, cancelled,
                 sys.exit...), or the function could not be loaded in it.
             StillRunningError: it was not over in time. OutsideError: nobody knows what became of
@@ -94,12 +94,13 @@ class Call(Run, Generic[Result]):
         return self._outcome(timeout, rank).error
 
     def done(self) -> bool:
-        """Say whether there is a result, or the job is over; asks Slurm where there is none.
+        """Say whether `result` would wait no longer; asks Slurm where there is no result.
 
-        Of a job that failed and was submitted again (`retry=`), whether the last of them is.
+        So it is where the job is over, or can never start. Of a job that failed and was submitted
+        again (`retry=`), the last of them counts.
         """
         last = self._last()
-        return last._told(0) or (last.status().finished and last._last() is last)
+        return last._told(0) or (last.status().nothing_to_come and last._last() is last)
 
     def _last(self) -> Call[Result]:
         """Return the call that tries this one again, if it failed; else this one."""
@@ -152,6 +153,7 @@ class Call(Run, Generic[Result]):
 
     def _await_late(self, rank: int) -> None:
         """Wait a little for the result of a job that is over, if it ended well."""
+        self._folder.need_folder()
         status = self.status()
         until = time.monotonic() + (_LATE_S if status.good else 0)
         while not self._path(rank).exists():
@@ -242,7 +244,7 @@ def _over(calls: list[Call[Result]]) -> list[Call[Result]]:
     return [
         call
         for call, newest, row in zip(calls, last, status_of(last), strict=True)
-        if (row.finished or row.elsewhere or row.never_starts) and newest._last() is newest
+        if row.nothing_to_come and newest._last() is newest
     ]
 
 
@@ -312,5 +314,8 @@ def _no_result(run: Run) -> JobError | OutsideError:
         return OutsideError(f"Job {run.job_id} is {status.state}: {status.reason_text}")
     if status.state is JobState.COMPLETED:
         return JobError(f"Job {run.job_id} is COMPLETED, but its result is not in {run.dir}.")
+    if status.never_started:
+        why = f" {status.reason_text}" if status.reason_text else ""
+        return JobError(f"Job {run.job_id} is {status.state}: it never started.{why}")
     report = error_report(run._folder, status.ranks, status.state) or status.reason_text or ""
     return JobError(f"Job {run.job_id} is {status.state} and has no result. {report}".rstrip())

@@ -379,6 +379,41 @@ def test_a_result_is_that_of_the_job_that_tries_it_again(here: Path, fake_slurm:
     assert [row.result() for row in calls.Calls([call]).as_completed(timeout=0)] == [7]
 
 
+def test_a_call_that_can_never_start_is_done(here: Path, fake_slurm: Path) -> None:
+    """A loop that waits for `done()` went on for ever; `result` and `as_completed` did not wait."""
+    call: calls.Call[int] = calls.Call(make_run(here / "runs", "f-1", job_id="11"))
+    waits = squeue_row("11", "PENDING", reason="DependencyNeverSatisfied", start="N/A", nodes="")
+    answers(fake_slurm, squeue_out=waits)
+    assert call.done()
+    with pytest.raises(JobError, match="Job 11 can never start: "):
+        call.result(timeout=0)
+    answers(fake_slurm, squeue_out=squeue_row("11", "PENDING", reason="Priority", start="N/A"))
+    assert not call.done()
+
+
+def test_a_call_that_never_started_says_so(here: Path, fake_slurm: Path) -> None:
+    """It said that no rank is the cause, and that the job's log is empty."""
+    call: calls.Call[int] = calls.Call(make_run(here / "runs", "f-1", job_id="11"))
+    gone = {"reason": "DependencyNeverSatisfied", "start": "N/A", "nodes": "", "elapsed": "0:00"}
+    answers(fake_slurm, squeue_out=squeue_row("11", "CANCELLED", **gone))
+    with pytest.raises(JobError) as said:
+        call.result()
+    why = "The job of its --after did not end as required, so it will never start."
+    assert str(said.value) == f"Job 11 is CANCELLED: it never started. {why}"
+    assert call.errors() == f"the job never started: it is CANCELLED. {why}"
+
+
+def test_a_call_whose_folder_is_gone_says_so(here: Path, fake_slurm: Path) -> None:
+    """It said that no rank had started, or, after 10 s, that the result is not there."""
+    call: calls.Call[int] = calls.Call(make_run(here / "runs", "f-1", job_id="11"))
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
+    shutil.rmtree(call.dir)
+    with pytest.raises(
+        errors.NotFoundError, match=r"The folder of run f-1 \(job 11\), .*, is gone"
+    ):
+        call.result()
+
+
 def test_waiting_goes_on_with_retries_and_a_run_stays_itself(here: Path, fake_slurm: Path) -> None:
     """Its state was that of the retry, beside its own logs; and once seen it was not waited for."""
     asked = {"target": "x", "retry": ["fail"]}
