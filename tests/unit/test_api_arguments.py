@@ -90,6 +90,17 @@ def test_a_mapping_sets_no_other_option(here: Path, option: str) -> None:
         hpckit.script("ddp", "train.py", **{option: {"nodes": 5}})
 
 
+@pytest.mark.parametrize(
+    "asked", [{"array": {"a=b": [1, 2]}}, {"settings": {"a=b": 1}}, {"sbatch": {"comment=b": 1}}],
+    ids=lambda asked: "".join(asked),
+)  # fmt: skip
+def test_no_part_of_a_key_becomes_a_part_of_its_value(here: Path, asked: dict[str, Any]) -> None:
+    """`array={"a=b": [1, 2]}` gave the first task `--a b=1`, and the second `--a 2`."""
+    write_files(here, {"train.py": "print(1)\n"})
+    with pytest.raises(hpckit.RequestError, match=r"the key '\w+=b' must not contain '='"):
+        hpckit.script("serial", "train.py", gpus=0, **asked)
+
+
 def test_what_has_runs_stands_for_them() -> None:
     """The calls of a map yield their results, which passed for ids of jobs."""
     waited = SimpleNamespace(job_id="5")
