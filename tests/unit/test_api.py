@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import timedelta
 from importlib.machinery import ModuleSpec
@@ -213,6 +213,45 @@ def test_a_function_whose_parameter_is_an_option_is_refused_with_the_way_out() -
     assert calls._split(functools.partial(simulate, time=3), {"gpus": 1, "x": 2}) == (
         {"gpus": 1}, {"x": 2},
     )  # fmt: skip
+
+
+def counting(most: int) -> Iterator[int]:
+    yield from range(most)
+
+
+async def asking() -> int:
+    return 7
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: hpckit.call(counting, 3), r"lambda: list\(counting\(\.\.\.\)\)"),
+        (lambda: hpckit.map(functools.partial(counting), [3]), "counting is a generator"),
+        (lambda: hpckit.call(asking), r"asking is asynchronous .* asyncio\.run\(asking\("),
+        (lambda: hpckit.map(asking, []), "asking is asynchronous"),
+    ],
+    ids=["generator", "partial", "async", "map"],
+)
+def test_what_would_do_nothing_in_its_job_is_refused(
+    here: Path, call: Callable[[], object], says: str
+) -> None:
+    """After the queue the job said that a generator, or a coroutine, cannot be pickled."""
+    with pytest.raises(RequestError, match=says):
+        call()
+    assert not (here / "runs").exists()
+
+
+def test_a_misspelt_option_of_a_call_is_told_so(here: Path) -> None:
+    with pytest.raises(RequestError, match=r"argument 'gpu'\. .* no such option: Did .*'gpus'\?"):
+        hpckit.call(asked_twice, 1, gpu=2)
+    with pytest.raises(RequestError) as said:
+        hpckit.call(asked_twice)
+    assert str(said.value) == "asked_twice: missing a required argument: 'x'."
+
+
+def asked_twice(x: int) -> int:
+    return 2 * x
 
 
 def test_what_cannot_be_pickled_is_refused_before_anything_is_made(here: Path) -> None:
