@@ -12,9 +12,10 @@ from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
 from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
-from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError
+from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.job_ends.failures import error_report
 from hpckit.job_spec.arguments import checked
+from hpckit.paths import is_there
 from hpckit.payload import function as in_job
 from hpckit.run_folders.logs import need_rank
 from hpckit.run_folders.runs import Run as RunFolder
@@ -75,6 +76,7 @@ class Call(Run, Generic[Result]):
             NotFoundError: the job has no such rank, or its folder is gone.
             JobError: the job ended without a result (out of memory, time limit, cancelled,
                 sys.exit...), or the function could not be loaded in it.
+            RequestError: it is somebody else's.
             StillRunningError: it was not over in time. OutsideError: nobody knows what became of
                 it. DamagedRunError: the result cannot be read, or others could have written it.
         """
@@ -116,11 +118,16 @@ class Call(Run, Generic[Result]):
     def _told(self, rank: int) -> bool:
         """Say whether there is a result that stays: of a job that may be tried again, no error."""
         path = self._path(rank)
-        return path.exists() and not (self._may_follow and _is_error(path))
+        return is_there(path) and not (self._may_follow and _is_error(path))
 
     def _outcome(self, timeout: float | None, rank: int) -> _Outcome[Result]:
         if rank not in self._outcomes:
             need_rank(self._folder, rank)
+            if not (self.mine or self.doubt):
+                raise RequestError(
+                    f"Run {self.run_id} belongs to {self.owner}: a result runs code when it is "
+                    "loaded, so its owner alone loads it. Logs and statistics can be read."
+                )
             until = float("inf") if timeout is None else time.monotonic() + timeout
             call, last = None, self._last()
             while call is not last:  # the end of one may bring another
@@ -156,7 +163,7 @@ class Call(Run, Generic[Result]):
         self._folder.need_folder()
         status = self.status()
         until = time.monotonic() + (_LATE_S if status.good else 0)
-        while not self._path(rank).exists():
+        while not is_there(self._path(rank)):
             if time.monotonic() > until:
                 raise _no_result(self)
             time.sleep(_PAUSE_S)
@@ -258,6 +265,8 @@ def read_outcome(run: Run, path: Path) -> _Outcome[Any]:
         with in_job.open_own(path) as file:
             header = in_job.read_header(file)
             rest = file.read()
+            if len(rest) < (whole := sum(header.get("sizes", ()))):
+                raise ValueError(f"{path} is not whole: {len(rest)} of {whole} bytes")
     except (OSError, ValueError, in_job.NotAloneError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise DamagedRunError(f"The result of {run.run_id} cannot be read: {why}") from error

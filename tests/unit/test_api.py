@@ -599,6 +599,43 @@ def test_a_damaged_result_is_told(here: Path, content: bytes) -> None:
         run.result()
 
 
+def test_a_result_that_was_cut_off_is_told_so(here: Path) -> None:
+    """`EOFError: Ran out of input. What it needs must be installed here too.`, it said."""
+    run = result_of(here, lambda: "a long result")
+    path = run._path(0)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DamagedRunError, match=r"result-0.pkl is not whole: \d+ of \d+ bytes"):
+        run.result()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
+def test_a_result_of_somebody_else_is_not_waited_for(here: Path) -> None:
+    """In a folder that only its owner may enter, it was a PermissionError of Python's."""
+    run = result_of(here, lambda: 7)
+    for path in (run.dir, run.dir / "run.json"):
+        os.chown(path, 54321, 54321)
+    with pytest.raises(RequestError, match=r"Run f-1 belongs to user 54321: .* its owner alone"):
+        run.result()
+
+
+def test_a_result_that_cannot_be_looked_at_is_not_there_yet(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared disk that was away for a moment ended the program: OSError: Stale file handle."""
+    run = result_of(here, lambda: 7)
+    stat = os.stat
+
+    def stale(path: Any, **words: Any) -> os.stat_result:
+        if str(path).endswith("result-0.pkl"):
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return stat(path, **words)
+
+    with monkeypatch.context() as away:
+        away.setattr(os, "stat", stale)
+        assert not run._told(0)
+    assert run.result() == 7
+
+
 def test_runs_are_equal_by_their_folders(here: Path) -> None:
     make_run(here / "runs", "a-1", job_id="local-1", executor="local")
     first, second = hpckit.find("local-1"), hpckit.find("a-1")
