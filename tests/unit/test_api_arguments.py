@@ -11,8 +11,11 @@ import pytest
 import hpckit
 from hpckit.api.doctor import _seconds
 from hpckit.api.options import spec_values
+from hpckit.api.run import handle
+from hpckit.api.run_status import runs_or_ids
 from hpckit.api.terminals import prepare_shell
 from tests.conftest import write_files
+from tests.unit.made import make_run
 
 NAN = float("nan")
 
@@ -110,6 +113,17 @@ def test_what_has_runs_stands_for_them() -> None:
 
     assert spec_values({"after": Calls([7, 8])}) == {"after": ("5",)}
     assert hpckit.wait(hpckit.Calls([])) == []
+
+
+def test_a_list_may_have_arrays_and_maps_beside_runs(here: Path) -> None:
+    """`hpckit.wait([run, array])` said that a list is neither a run nor the id of one."""
+    made = [make_run(here / "runs", f"a-{at}", job_id=f"{at}", executor="local") for at in range(4)]
+    one, *rest = map(handle, made)
+    given = [one, hpckit.RunList(rest[:2]), hpckit.Calls(rest[2:]), 7]  # type: ignore[type-var]
+    assert runs_or_ids(given) == [one, *rest, 7]
+    assert spec_values({"after": given}) == {"after": ("0", "1", "2", "3", "7")}
+    with pytest.raises(hpckit.RequestError, match=r"\{'a': 1\} is neither a run"):
+        hpckit.cancel({"a": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
