@@ -48,10 +48,13 @@ def interrupts(tell: Callable[[str], None]) -> Iterator[Interrupts]:
     """Take the signals that end a command, as long as the block lasts; ignored ones stay so."""
     taken = Interrupts(tell)
     here = threading.current_thread() is threading.main_thread()  # others may not set handlers
+    # nohup; and a program around this Python, as R or Julia, whose own handler none of ours could
+    # put back.
+    left = (signal.SIG_IGN, None)
     before = {
         signum: signal.signal(signum, taken.take)
         for signum in _SIGNALS
-        if here and signal.getsignal(signum) is not signal.SIG_IGN  # nohup
+        if here and signal.getsignal(signum) not in left
     }
     try:
         yield taken

@@ -26,6 +26,7 @@ from hpckit.api.options import Options, job_spec
 from hpckit.api.prepare import prepare
 from hpckit.api.submit import send
 from hpckit.code.project import Source
+from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.job_spec.arguments import PATH, argument
 from hpckit.paths import here
@@ -36,7 +37,7 @@ from hpckit.submission.model import Submission
 _SCRIPT = str(Path(in_job.__file__).resolve())
 # What cloudpickle calls the file of all code.
 _NO_FILE = "<dynamic-code>"
-_OPTIONS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"}
+_OURS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"} | {"strategy", "runs"}
 
 
 def call(
@@ -98,19 +99,19 @@ def _split(
     """Tell hpckit's keywords from the function's own.
 
     Raises:
-        RequestError: a name is both's.
+        RequestError: a name is both's, or it is not a function whose result can travel.
     """
     if not callable(function):
         raise RequestError(f"{function!r} is not a function: give it first, then its arguments.")
-    ours = _OPTIONS | {"strategy", "runs"}
-    asked = {name: value for name, value in options.items() if name in ours}
+    _refuse_lazy(function)
+    asked = {name: value for name, value in options.items() if name in _OURS}
     names = {*_signature(function).parameters} - {*getattr(function, "keywords", ())}
     if both := [name for name in asked if name in names]:
         raise RequestError(
             f"{_name_of(function)} has a parameter {both[0]!r}, and hpckit an option of this name. "
             f"Give the function's own by functools.partial(function, {both[0]}=...)."
         )
-    return asked, {name: value for name, value in options.items() if name not in ours}
+    return asked, {name: value for name, value in options.items() if name not in _OURS}
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
@@ -130,7 +131,24 @@ def _refuse_unfit(function: Callable[..., object], args: Any, kwargs: dict[str, 
     try:
         _signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        raise RequestError(f"{_name_of(function)}: {error}.") from error
+        unknown = [name for name in kwargs if str(error).endswith(f"keyword argument {name!r}")]
+        also = f" hpckit has no such option: {nearest(unknown[0], _OURS)}" if unknown else ""
+        raise RequestError(f"{_name_of(function)}: {error}.{also}") from error
+
+
+def _refuse_lazy(function: Callable[..., object]) -> None:
+    """Refuse a function that does its work only while somebody goes through what it returns."""
+    name = _name_of(function)
+    if inspect.isgeneratorfunction(function):
+        raise RequestError(
+            f"{name} is a generator, which cannot be pickled, as results are. Call a function "
+            f"that goes through it in the job, as lambda: list({name}(...))."
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise RequestError(
+            f"{name} is asynchronous (async def): nothing in the job awaits it. Call a function "
+            f"that runs it, as lambda: asyncio.run({name}(...))."
+        )
 
 
 def _submitted(

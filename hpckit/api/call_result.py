@@ -12,9 +12,10 @@ from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
 from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
-from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError
+from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.job_ends.failures import error_report
 from hpckit.job_spec.arguments import checked
+from hpckit.paths import is_there
 from hpckit.payload import function as in_job
 from hpckit.run_folders.logs import need_rank
 from hpckit.run_folders.runs import Run as RunFolder
@@ -56,8 +57,10 @@ class Call(Run, Generic[Result]):
 
     @property
     def index(self) -> int:
-        """The number of its item in a map; 0 for a call alone."""
-        return self._folder.task
+        """The number of its item in its map, also when it runs again; 0 for a call alone."""
+        # Among the tasks of an array of failed ones, or as a job of its own, it has another.
+        *_, flag, number = self._folder.record["command"]
+        return int(number) if flag == "--item" and number.isdecimal() else 0
 
     @checked(timeout=Seconds | None, rank=Count)
     def result(self, timeout: float | None = None, *, rank: int = 0) -> Result:
@@ -70,9 +73,10 @@ class Call(Run, Generic[Result]):
             rank: whose result, of a function that ran on several ranks.
 
         Raises:
-            NotFoundError: the job has no such rank.
+            NotFoundError: the job has no such rank, or its folder is gone.
             JobError: the job ended without a result (out of memory, time limit, cancelled,
                 sys.exit...), or the function could not be loaded in it.
+            RequestError: it is somebody else's.
             StillRunningError: it was not over in time. OutsideError: nobody knows what became of
                 it. DamagedRunError: the result cannot be read, or others could have written it.
         """
@@ -92,12 +96,13 @@ class Call(Run, Generic[Result]):
         return self._outcome(timeout, rank).error
 
     def done(self) -> bool:
-        """Say whether there is a result, or the job is over; asks Slurm where there is none.
+        """Say whether `result` would wait no longer; asks Slurm where there is no result.
 
-        Of a job that failed and was submitted again (`retry=`), whether the last of them is.
+        So it is where the job is over, or can never start. Of a job that failed and was submitted
+        again (`retry=`), the last of them counts.
         """
         last = self._last()
-        return last._told(0) or (last.status().finished and last._last() is last)
+        return last._told(0) or (last.status().nothing_to_come and last._last() is last)
 
     def _last(self) -> Call[Result]:
         """Return the call that tries this one again, if it failed; else this one."""
@@ -113,11 +118,16 @@ class Call(Run, Generic[Result]):
     def _told(self, rank: int) -> bool:
         """Say whether there is a result that stays: of a job that may be tried again, no error."""
         path = self._path(rank)
-        return path.exists() and not (self._may_follow and _is_error(path))
+        return is_there(path) and not (self._may_follow and _is_error(path))
 
     def _outcome(self, timeout: float | None, rank: int) -> _Outcome[Result]:
         if rank not in self._outcomes:
             need_rank(self._folder, rank)
+            if not (self.mine or self.doubt):
+                raise RequestError(
+                    f"Run {self.run_id} belongs to {self.owner}: a result runs code when it is "
+                    "loaded, so its owner alone loads it. Logs and statistics can be read."
+                )
             until = float("inf") if timeout is None else time.monotonic() + timeout
             call, last = None, self._last()
             while call is not last:  # the end of one may bring another
@@ -150,9 +160,10 @@ class Call(Run, Generic[Result]):
 
     def _await_late(self, rank: int) -> None:
         """Wait a little for the result of a job that is over, if it ended well."""
+        self._folder.need_folder()
         status = self.status()
         until = time.monotonic() + (_LATE_S if status.good else 0)
-        while not self._path(rank).exists():
+        while not is_there(self._path(rank)):
             if time.monotonic() > until:
                 raise _no_result(self)
             time.sleep(_PAUSE_S)
@@ -240,7 +251,7 @@ def _over(calls: list[Call[Result]]) -> list[Call[Result]]:
     return [
         call
         for call, newest, row in zip(calls, last, status_of(last), strict=True)
-        if (row.finished or row.elsewhere or row.never_starts) and newest._last() is newest
+        if row.nothing_to_come and newest._last() is newest
     ]
 
 
@@ -254,6 +265,8 @@ def read_outcome(run: Run, path: Path) -> _Outcome[Any]:
         with in_job.open_own(path) as file:
             header = in_job.read_header(file)
             rest = file.read()
+            if len(rest) < (whole := sum(header.get("sizes", ()))):
+                raise ValueError(f"{path} is not whole: {len(rest)} of {whole} bytes")
     except (OSError, ValueError, in_job.NotAloneError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise DamagedRunError(f"The result of {run.run_id} cannot be read: {why}") from error
@@ -310,5 +323,8 @@ def _no_result(run: Run) -> JobError | OutsideError:
         return OutsideError(f"Job {run.job_id} is {status.state}: {status.reason_text}")
     if status.state is JobState.COMPLETED:
         return JobError(f"Job {run.job_id} is COMPLETED, but its result is not in {run.dir}.")
+    if status.never_started:
+        why = f" {status.reason_text}" if status.reason_text else ""
+        return JobError(f"Job {run.job_id} is {status.state}: it never started.{why}")
     report = error_report(run._folder, status.ranks, status.state) or status.reason_text or ""
     return JobError(f"Job {run.job_id} is {status.state} and has no result. {report}".rstrip())

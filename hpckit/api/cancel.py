@@ -33,13 +33,13 @@ from hpckit.submission.waiting import cancel as cancel_runs
 from hpckit.submission.waiting import refuse_of_others
 
 
-def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
+def cancel(runs: Run | str | int | Iterable[Run | str | int | Sequence[Run]]) -> RunList:
     """End runs, or remove them from the queue; those that are over stay as they were.
 
     Runs that try one again (`retry=`) end with it.
 
     Args:
-        runs: runs, or ids; a job's id in Slurm is enough also where hpckit has no run of it.
+        runs: as in `wait`; a job's id in Slurm is enough also where hpckit has no run of it.
 
     Returns:
         The runs that were named, and those that try them again.

@@ -16,6 +16,7 @@ from hpckit.collections.source import parse_source
 from hpckit.collections.trust import set_trusted
 from hpckit.errors import RequestError
 from hpckit.job_spec.arguments import FUNCTION, PATH, checked
+from hpckit.paths import is_folder
 
 __all__ = [
     "LOCK", "Added", "Change", "Collection", "Entry", "Unusable", "add_collection",
@@ -177,7 +178,7 @@ def trust_folder(folder: Path | str, *, trusted: bool = True) -> str:
         RequestError: it is not a folder on this machine.
     """
     source = parse_source(str(folder))
-    if source.is_git or not Path(source.location).is_dir():
+    if source.is_git or not is_folder(Path(source.location)):
         raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
     set_trusted(str(source), trusted)
     return str(source)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpckit.errors import RequestError
-from hpckit.job_spec.arguments import PATH, WORD, Kind, argument, maybe, own_number, shown
+from hpckit.job_spec.arguments import PATH, WORD, Kind, argument, each_of, maybe, own_number, shown
 from hpckit.job_spec.option_words import NO_LISTS, as_word
 from hpckit.job_spec.sbatch_words import instead_of
 from hpckit.job_spec.spec import OPTIONS, TYPES, JobSpec, Option, option_values
@@ -149,10 +149,8 @@ def _word(value: object) -> str:
 
 
 def _after(value: Any) -> list[str]:  # noqa: ANN401  # users' own
-    """Return the ids of the jobs that `after` means: of ids, and of whatever has runs."""
-    rows = getattr(value, "runs", value)
-    one = isinstance(rows, str | Mapping) or not isinstance(rows, Iterable)
-    found = [own_number(getattr(row, "job_id", row)) for row in ([rows] if one else rows)]
+    """Return the ids of the jobs that `after` means: of ids, runs, and whatever has runs."""
+    found = [own_number(getattr(row, "job_id", row)) for row in each_of(value)]
     if wrong := [row for row in found if not isinstance(row, str | int) or isinstance(row, bool)]:
         raise RequestError(f"after={wrong[0]!r} must be a run, or the id of a job.")
     return [str(row) for row in found]

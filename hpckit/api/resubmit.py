@@ -15,12 +15,12 @@ from hpckit.api.lookup import runs_folder
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
 from hpckit.code.project import Source
-from hpckit.errors import OutsideError, RequestError
+from hpckit.errors import NotFoundError, OutsideError, RequestError
 from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.job_spec.recorded_spec import spec_from_record, with_changes, without
 from hpckit.job_spec.spec import JobSpec
-from hpckit.paths import standing_in
+from hpckit.paths import is_there, standing_in
 from hpckit.render import Rendered
 from hpckit.run_folders.find import refuse_doubtful
 from hpckit.run_folders.run_record import ResubmitOf, is_function_call, refuse_session
@@ -223,16 +223,25 @@ def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
 
 
 def _refuse_other_arguments(run: RunFolder, changes: Mapping[str, Any]) -> None:
-    """Refuse other arguments for a function, which has its own in its run's folder.
+    """Refuse other arguments for a function, which has its own in a run's folder.
 
     Raises:
-        RequestError: there are some.
+        RequestError: there are some. NotFoundError: the folder is gone.
     """
-    if is_function_call(run.record) and {"args", "array"} & changes.keys():
+    if not is_function_call(run.record):
+        return
+    again = "hpckit.call(function, ...) or hpckit.map(function, items)"
+    if {"args", "array"} & changes.keys():
         raise RequestError(
             f"Job {run.job_id} calls a Python function with the arguments that it was given. For "
-            "others, call it again: hpckit.call(function, ...) or hpckit.map(function, items)."
+            f"others, call it again: {again}."
         )
+    for kept in run.record["request"]["args"][:1]:  # in the folder of the run that was first
+        if not is_there(Path(kept)):
+            raise NotFoundError(
+                f"Job {run.job_id} calls a Python function that is kept no longer: {kept!r} is "
+                f"gone. Call it again: {again}."
+            )
 
 
 def _told(rows: "Sequence[Sizing]", *, alone: bool, failed: Sequence[int]) -> list[str]:

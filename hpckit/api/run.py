@@ -208,7 +208,8 @@ class Run:
         if status.good:
             return ""
         if status.never_started:
-            return f"the job never started: it is {status.state}"
+            why = f". {status.reason_text}" if status.reason_text else ""
+            return f"the job never started: it is {status.state}{why}"
         from hpckit.job_ends.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
 
         self._folder.need_folder()

@@ -16,7 +16,7 @@ from typing import Any
 from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
 from hpckit.errors import RequestError
-from hpckit.job_spec.arguments import FUNCTION, checked, maybe, own_number
+from hpckit.job_spec.arguments import FUNCTION, checked, each_of, maybe
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
 from hpckit.text import in_line, simulated
@@ -77,7 +77,7 @@ def status_of(runs: Sequence[Run], *, in_full: bool = False) -> list[RunStatus]:
 
 @checked(timeout=Seconds | None, look=maybe(FUNCTION))
 def wait(
-    runs: Run | str | int | Iterable[Run | str | int],
+    runs: Run | str | int | Iterable[Run | str | int | Sequence[Run]],
     timeout: float | None = None,
     *,
     look: Callable[[list[RunStatus]], None] | None = None,
@@ -88,7 +88,7 @@ def wait(
     itself stays its own: its state, ranks, logs.
 
     Args:
-        runs: runs, or ids of runs; one alone, or several.
+        runs: runs, arrays, maps, or ids of runs; one alone, or several in a list.
         timeout: so many seconds at most.
         look: sees what they are, each time Slurm was asked.
 
@@ -134,9 +134,7 @@ def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' 
     Raises:
         RequestError: something is neither.
     """
-    given = getattr(given, "runs", given)  # of a study, or of calls: their results are no ids
-    one = isinstance(given, Run | str | int) or not isinstance(given, Iterable)
-    rows = [own_number(row) for row in ([given] if one else given)]
+    rows = each_of(given)
     for row in rows:
         if not isinstance(row, Run | str | int) or isinstance(row, bool):
             raise RequestError(f"{row!r} is neither a run nor the id of one.")

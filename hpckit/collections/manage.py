@@ -38,7 +38,7 @@ from hpckit.collections.source import (
 from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, OutsideError, RequestError
-from hpckit.paths import cache_folder, is_there
+from hpckit.paths import cache_folder, is_folder, is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +134,7 @@ def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
 
 
 def _bring(source: Source, rev: str | None, *, trust: bool) -> tuple[Path, str | None]:
-    if source.folder and not source.folder.is_dir():
+    if source.folder and not is_folder(source.folder):
         raise RequestError(
             f"Collection {str(source.folder)!r} is not a folder on this machine. A repository is "
             "written git+https://HOST/PATH.git@BRANCH."

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from hpckit.collections.collection import sha256
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
-from hpckit.paths import typed_path
+from hpckit.paths import is_there, typed_path
 
 _SCHEMES = ("https", "ssh", "file")
 _AUTHORITY = r"(?:[A-Za-z0-9][\w.~+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[\da-fA-F:]+\])(?::\d+)?"
@@ -51,7 +51,7 @@ def parse_source(word: str) -> Source:
     if any(not character.isprintable() for character in word):
         raise RequestError(f"Source {word!r} contains a control character.")
     bare = word.removeprefix("git+")
-    if re.match(_SCP, bare) and "://" not in word and not Path(word).exists():
+    if re.match(_SCP, bare) and "://" not in word and not is_there(Path(word)):
         host, _, path = bare.partition(":")
         raise RequestError(f"Source {word!r}: write git+ssh://{host}/{path.lstrip('/')}.")
     if "://" in word or word.startswith("git+"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.errors import CommandError, OutsideError
 from hpckit.group_report.allocations import ask_allocations
+from hpckit.paths import is_folder
 from hpckit.run_folders.find import newest_runs
 from hpckit.run_folders.runs import DamagedRun, list_runs
 from hpckit.sites import GENERIC, Site
@@ -26,7 +27,7 @@ _DOCS = "see docs/sources.md"
 def samples_checks(root: Path) -> Iterator[Check]:
     """Look for samples in the newest runs of a folder; if it has none, in the user's own."""
     damaged: list[DamagedRun] = []
-    runs = list(islice(list_runs(root, damaged), _RUNS)) if root.is_dir() else []
+    runs = list(islice(list_runs(root, damaged), _RUNS)) if is_folder(root) else []
     where = f"in {root}" if runs else "of yours"
     runs = runs or newest_runs(root, _RUNS, damaged)
     if not runs:

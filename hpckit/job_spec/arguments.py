@@ -104,6 +104,22 @@ def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
         return given
 
 
+def each_of(given: Any) -> list[Any]:  # noqa: ANN401
+    """Return each of what is one, or several, or has several `runs`, as a map's calls or a study.
+
+    Of several, one may again be such a group: `[run, array, calls]`.
+    """
+    rows = getattr(given, "runs", given)  # a map yields its results, which are no runs
+    if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
+        return [own_number(rows)]
+    groups = (getattr(row, "runs", row) for row in rows)
+    return [own_number(row) for rows in groups for row in _members(rows)]
+
+
+def _members(group: Any) -> list[Any]:  # noqa: ANN401
+    return group if isinstance(group, list) else [group]
+
+
 def argument(kind: Any, given: Any, name: str) -> Any:  # noqa: ANN401
     """Read an argument as a kind says: a `Kind`, or an annotation of what JSON can have.
 

@@ -99,10 +99,12 @@ def as_key(key: object) -> str:
     """Return the key of a mapping from Python, which is to be a text.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not, or its end would count as a part of the value.
     """
     if not isinstance(key, str):
         raise ValueError(f"the key {key!r} must be a text")
+    if "=" in key:
+        raise ValueError(f"the key {key!r} must not contain '='")
     return key
 
 

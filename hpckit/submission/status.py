@@ -114,6 +114,11 @@ class RunStatus:
         return self.waiting and in_vain(self.reason, self.held_by)
 
     @property
+    def nothing_to_come(self) -> bool:
+        """Whether who waits for it waits in vain: it is over, never starts, or is not seen here."""
+        return self.finished or self.never_starts or self.elsewhere
+
+    @property
     def waits_here(self) -> bool:
         """Whether it waits for GPUs of this machine, which other jobs of its user have."""
         if not (self.waiting and self.run.scheduler.one_machine):

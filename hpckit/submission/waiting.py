@@ -163,7 +163,7 @@ def over_by_and_by(
         nonlocal due, over
         if not over and time.monotonic() >= due:
             found = _asked_again(runs, ended)
-            over = all(row.finished or row.elsewhere or row.never_starts for row in found)
+            over = all(row.nothing_to_come for row in found)
             if look:
                 look(found)
             due = time.monotonic() + next(waits)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -247,9 +248,20 @@ def test_a_task_of_a_map_is_resubmitted_alone(runs: Path) -> None:
     jobs.wait()
     again = jobs.calls[1].resubmit(wait=True)
     assert isinstance(again, hpckit.Call)
-    assert again.result() == 20
+    assert (again.index, again.result()) == (1, 20)
     with pytest.raises(RequestError, match="with the arguments that it was given"):
         again.resubmit(args=["x"])
+
+
+def test_a_function_that_is_kept_no_longer_is_not_submitted_again(runs: Path) -> None:
+    """The job said so, after its time in the queue: the function is in the first run's folder."""
+    job = hpckit.call(lambda: 7, gpus=0)
+    again = job.resubmit(wait=True)
+    shutil.rmtree(job.wait().dir)
+    with pytest.raises(hpckit.NotFoundError, match=r"function.pkl' is gone\. Call it again: "):
+        again.resubmit()
+    with pytest.raises(hpckit.NotFoundError, match=f"Job {again.job_id} calls a Python function"):
+        again.preview(time="1h")
 
 
 def test_resubmit_starts_from_the_runs_folder_and_changes_none(

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import timedelta
 from importlib.machinery import ModuleSpec
@@ -215,6 +215,45 @@ def test_a_function_whose_parameter_is_an_option_is_refused_with_the_way_out() -
     )  # fmt: skip
 
 
+def counting(most: int) -> Iterator[int]:
+    yield from range(most)
+
+
+async def asking() -> int:
+    return 7
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: hpckit.call(counting, 3), r"lambda: list\(counting\(\.\.\.\)\)"),
+        (lambda: hpckit.map(functools.partial(counting), [3]), "counting is a generator"),
+        (lambda: hpckit.call(asking), r"asking is asynchronous .* asyncio\.run\(asking\("),
+        (lambda: hpckit.map(asking, []), "asking is asynchronous"),
+    ],
+    ids=["generator", "partial", "async", "map"],
+)
+def test_what_would_do_nothing_in_its_job_is_refused(
+    here: Path, call: Callable[[], object], says: str
+) -> None:
+    """After the queue the job said that a generator, or a coroutine, cannot be pickled."""
+    with pytest.raises(RequestError, match=says):
+        call()
+    assert not (here / "runs").exists()
+
+
+def test_a_misspelt_option_of_a_call_is_told_so(here: Path) -> None:
+    with pytest.raises(RequestError, match=r"argument 'gpu'\. .* no such option: Did .*'gpus'\?"):
+        hpckit.call(asked_twice, 1, gpu=2)
+    with pytest.raises(RequestError) as said:
+        hpckit.call(asked_twice)
+    assert str(said.value) == "asked_twice: missing a required argument: 'x'."
+
+
+def asked_twice(x: int) -> int:
+    return 2 * x
+
+
 def test_what_cannot_be_pickled_is_refused_before_anything_is_made(here: Path) -> None:
     with pytest.raises(RequestError, match="cannot be pickled"), open("x", "w") as file:
         hpckit.call(print, file, gpus=0)
@@ -307,6 +346,19 @@ def test_results_are_had_by_their_number(here: Path) -> None:
         several[3]
 
 
+@pytest.mark.parametrize("array", [None, {"job_id": "local-8", "index": 0}], ids=["job", "array"])
+def test_a_call_that_runs_again_has_the_number_of_its_item(
+    here: Path, array: dict[str, Any] | None
+) -> None:
+    """It was 0 in an array of failed tasks, so that its result passed for the first item's."""
+    command = ["python", "/x/hpckit/payload/function.py", "/x/function.pkl"]
+    make_run(here / "runs", "f-1", job_id="local-1", executor="local", command=command)
+    again = {"command": [*command, "--item", "3"], "array": array, "executor": "local"}
+    make_run(here / "runs", "f-2", job_id="local-8_0" if array else "local-8", **again)
+    found = [row for row in hpckit.runs() if isinstance(row, calls.Call)]
+    assert {row.run_id: row.index for row in found} == {"f-1": 0, "f-2": 3}
+
+
 def test_a_run_stands_where_its_id_or_folder_may(here: Path) -> None:
     run = Run(make_run(here / "runs", "f-1", job_id="local-1", executor="local"))
     assert hpckit.find(run) == run == hpckit.find(run.dir)
@@ -364,6 +416,41 @@ def test_a_result_is_that_of_the_job_that_tries_it_again(here: Path, fake_slurm:
     in_job.write_own(calls.Call(second)._path(0), header, [pickle.dumps(7)])
     assert (call.result(timeout=0), call.done()) == (7, True)
     assert [row.result() for row in calls.Calls([call]).as_completed(timeout=0)] == [7]
+
+
+def test_a_call_that_can_never_start_is_done(here: Path, fake_slurm: Path) -> None:
+    """A loop that waits for `done()` went on for ever; `result` and `as_completed` did not wait."""
+    call: calls.Call[int] = calls.Call(make_run(here / "runs", "f-1", job_id="11"))
+    waits = squeue_row("11", "PENDING", reason="DependencyNeverSatisfied", start="N/A", nodes="")
+    answers(fake_slurm, squeue_out=waits)
+    assert call.done()
+    with pytest.raises(JobError, match="Job 11 can never start: "):
+        call.result(timeout=0)
+    answers(fake_slurm, squeue_out=squeue_row("11", "PENDING", reason="Priority", start="N/A"))
+    assert not call.done()
+
+
+def test_a_call_that_never_started_says_so(here: Path, fake_slurm: Path) -> None:
+    """It said that no rank is the cause, and that the job's log is empty."""
+    call: calls.Call[int] = calls.Call(make_run(here / "runs", "f-1", job_id="11"))
+    gone = {"reason": "DependencyNeverSatisfied", "start": "N/A", "nodes": "", "elapsed": "0:00"}
+    answers(fake_slurm, squeue_out=squeue_row("11", "CANCELLED", **gone))
+    with pytest.raises(JobError) as said:
+        call.result()
+    why = "The job of its --after did not end as required, so it will never start."
+    assert str(said.value) == f"Job 11 is CANCELLED: it never started. {why}"
+    assert call.errors() == f"the job never started: it is CANCELLED. {why}"
+
+
+def test_a_call_whose_folder_is_gone_says_so(here: Path, fake_slurm: Path) -> None:
+    """It said that no rank had started, or, after 10 s, that the result is not there."""
+    call: calls.Call[int] = calls.Call(make_run(here / "runs", "f-1", job_id="11"))
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
+    shutil.rmtree(call.dir)
+    with pytest.raises(
+        errors.NotFoundError, match=r"The folder of run f-1 \(job 11\), .*, is gone"
+    ):
+        call.result()
 
 
 def test_waiting_goes_on_with_retries_and_a_run_stays_itself(here: Path, fake_slurm: Path) -> None:
@@ -510,6 +597,43 @@ def test_a_damaged_result_is_told(here: Path, content: bytes) -> None:
     run._path(0).write_bytes(content)
     with pytest.raises(hpckit.HpckitError):
         run.result()
+
+
+def test_a_result_that_was_cut_off_is_told_so(here: Path) -> None:
+    """`EOFError: Ran out of input. What it needs must be installed here too.`, it said."""
+    run = result_of(here, lambda: "a long result")
+    path = run._path(0)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DamagedRunError, match=r"result-0.pkl is not whole: \d+ of \d+ bytes"):
+        run.result()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
+def test_a_result_of_somebody_else_is_not_waited_for(here: Path) -> None:
+    """In a folder that only its owner may enter, it was a PermissionError of Python's."""
+    run = result_of(here, lambda: 7)
+    for path in (run.dir, run.dir / "run.json"):
+        os.chown(path, 54321, 54321)
+    with pytest.raises(RequestError, match=r"Run f-1 belongs to user 54321: .* its owner alone"):
+        run.result()
+
+
+def test_a_result_that_cannot_be_looked_at_is_not_there_yet(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared disk that was away for a moment ended the program: OSError: Stale file handle."""
+    run = result_of(here, lambda: 7)
+    stat = os.stat
+
+    def stale(path: Any, **words: Any) -> os.stat_result:
+        if str(path).endswith("result-0.pkl"):
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return stat(path, **words)
+
+    with monkeypatch.context() as away:
+        away.setattr(os, "stat", stale)
+        assert not run._told(0)
+    assert run.result() == 7
 
 
 def test_runs_are_equal_by_their_folders(here: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 import hpckit
 from hpckit.api.doctor import _seconds
 from hpckit.api.options import spec_values
+from hpckit.api.run import handle
+from hpckit.api.run_status import runs_or_ids
 from hpckit.api.terminals import prepare_shell
 from tests.conftest import write_files
+from tests.unit.made import make_run
 
 NAN = float("nan")
 
@@ -90,6 +93,17 @@ def test_a_mapping_sets_no_other_option(here: Path, option: str) -> None:
         hpckit.script("ddp", "train.py", **{option: {"nodes": 5}})
 
 
+@pytest.mark.parametrize(
+    "asked", [{"array": {"a=b": [1, 2]}}, {"settings": {"a=b": 1}}, {"sbatch": {"comment=b": 1}}],
+    ids=lambda asked: "".join(asked),
+)  # fmt: skip
+def test_no_part_of_a_key_becomes_a_part_of_its_value(here: Path, asked: dict[str, Any]) -> None:
+    """`array={"a=b": [1, 2]}` gave the first task `--a b=1`, and the second `--a 2`."""
+    write_files(here, {"train.py": "print(1)\n"})
+    with pytest.raises(hpckit.RequestError, match=r"the key '\w+=b' must not contain '='"):
+        hpckit.script("serial", "train.py", gpus=0, **asked)
+
+
 def test_what_has_runs_stands_for_them() -> None:
     """The calls of a map yield their results, which passed for ids of jobs."""
     waited = SimpleNamespace(job_id="5")
@@ -99,6 +113,17 @@ def test_what_has_runs_stands_for_them() -> None:
 
     assert spec_values({"after": Calls([7, 8])}) == {"after": ("5",)}
     assert hpckit.wait(hpckit.Calls([])) == []
+
+
+def test_a_list_may_have_arrays_and_maps_beside_runs(here: Path) -> None:
+    """`hpckit.wait([run, array])` said that a list is neither a run nor the id of one."""
+    made = [make_run(here / "runs", f"a-{at}", job_id=f"{at}", executor="local") for at in range(4)]
+    one, *rest = map(handle, made)
+    given = [one, hpckit.RunList(rest[:2]), hpckit.Calls(rest[2:]), 7]  # type: ignore[type-var]
+    assert runs_or_ids(given) == [one, *rest, 7]
+    assert spec_values({"after": given}) == {"after": ("0", "1", "2", "3", "7")}
+    with pytest.raises(hpckit.RequestError, match=r"\{'a': 1\} is neither a run"):
+        hpckit.cancel({"a": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,7 @@ def test_a_lock_that_lies_about_its_content_is_found_out(
     [
         ("nowhere", 2, "is not a folder on this machine"),
         ("file:///nowhere/lab.git", 2, "is not a folder on this machine"),
+        ("x" * 300, 2, "is not a folder on this machine"),
         ("empty", 2, "has no hpckit.yaml"),
         ("file://{here}/empty", 3, "cannot be fetched"),
         ("git+ssh://git@nohost.invalid/lab", 3, "Could not resolve hostname"),
