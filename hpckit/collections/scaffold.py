@@ -160,7 +160,7 @@ def make_collection(folder: Path) -> list[Path]:
             path = folder / place.replace("NAME", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as file:  # "x" follows no link
-                file.write(text.replace("NAME", name))
+                file.write(re.sub(r"\bNAME", name, text))  # not WANDB_NAME
             written.append(path)
         (folder / "check").chmod(0o755)
     except OSError as error:

@@ -156,6 +156,7 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     monkeypatch.chdir("our lab")
     assert lint(cli, here / "our lab") == {}
     assert cli("submit", "our-lab-hello", "--site", "our-lab-cluster", "--dry-run").status == 0
+    assert "export WANDB_NAME=" in (here / "our lab/templates/slurm/base.sh.j2").read_text()
     text = (here / "our lab" / ".github" / "workflows" / "check.yml").read_text()
     assert "run: ./check" in text
     used = re.findall(r"uses: (\S+)", text)
