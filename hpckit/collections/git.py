@@ -189,14 +189,16 @@ def _objects(clone: Path, short: str) -> list[str]:
 
 def _default_commit(clone: Path, source: Source) -> str:
     """Return the commit of the branch the repository calls its default, or of its only one."""
-    with contextlib.suppress(CommandError):
+    with contextlib.suppress(OutsideError):  # HEAD may name a branch that nobody has pushed
         _fetch(clone, source, "+HEAD:refs/hpckit/head")
         return _commit(clone, "refs/hpckit/head")
     branches = _git(clone, "for-each-ref", "--format=%(refname)", "refs/heads").split()
     if len(branches) == 1:
         return _commit(clone, branches[0])
+    if not branches:
+        raise RequestError(f"{source} has no branch: nothing was committed, or pushed, there yet.")
     names = ", ".join(name.removeprefix("refs/heads/") for name in branches)
-    raise RequestError(f"{source} has no default branch: add @BRANCH. Branches: {names or 'none'}.")
+    raise RequestError(f"{source} has no default branch: add @BRANCH. Branches: {names}.")
 
 
 def _commit(clone: Path, name: str) -> str:

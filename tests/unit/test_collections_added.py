@@ -440,6 +440,23 @@ def test_a_line_break_in_a_files_name_breaks_no_line(here: Path, lab: Path, cli:
         assert not [line for line in lines if line.startswith("name.j2")]
 
 
+def test_a_head_that_names_no_branch_is_no_branch_asked_for(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    """As `git init --bare` leaves it where the first push is of another branch."""
+    bare = here.parent / "srv" / "bare.git"
+    git(here, "init", "--quiet", "--bare", "--initial-branch=master", str(bare))
+    answer = cli("collections", "add", f"git+file://{bare}")
+    assert (answer.status, "has no branch: nothing was committed" in answer.err) == (2, True)
+    git(repo, "push", "--quiet", str(bare), "main")
+    assert cli("collections", "add", f"git+file://{bare}").status == 0
+    git(repo, "push", "--quiet", str(bare), "main:other")
+    cli("collections", "remove", "lab")
+    answer = cli("collections", "add", f"git+file://{bare}")
+    assert answer.status == 2
+    assert "no default branch: add @BRANCH. Branches: main, other." in answer.err
+
+
 def test_what_add_says_of_its_lock_is_what_list_says(here: Path, lab: Path, cli: Cli) -> None:
     added = json.loads(cli("collections", "add", str(lab), "--json").out)
     [row] = [row for row in json.loads(cli("collections", "list", "--json").out)
