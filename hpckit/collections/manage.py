@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.collections import git
-from hpckit.collections.collection import Collection, describe_shared
+from hpckit.collections.collection import Collection, describe_shared, is_file_name
 from hpckit.collections.contents import file_hashes, hash_of, walk
 from hpckit.collections.lockfile import (
     Entry,
@@ -122,6 +122,12 @@ def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
     refuse_faults(source, folder, rows, trust=trust)
     found = describe_shared(folder, "group")
     files = file_hashes(folder, rows)
+    for name in files:
+        if not is_file_name(name):
+            raise ConfigError(
+                f"{name!r} has a sign that is not printable, or is not UTF-8. Rename the file "
+                f"in {source}."
+            )
     return Entry(
         name=found.name,
         source=str(source),

@@ -457,6 +457,36 @@ def test_a_head_that_names_no_branch_is_no_branch_asked_for(
     assert "no default branch: add @BRANCH. Branches: main, other." in answer.err
 
 
+@pytest.mark.parametrize("name", [b"h\xe9.py", b"a\nb.py"])
+def test_a_name_that_no_lock_file_can_contain_is_one_error(
+    here: Path, lab: Path, repo: Path, cli: Cli, name: bytes
+) -> None:
+    for folder in (lab, repo):
+        (folder / "workloads" / "lab-hello" / os.fsdecode(name)).write_text("")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "odd")
+    for source in (str(lab), f"git+file://{repo}"):
+        answer = cli("collections", "add", source)
+        assert answer.status == 2
+        assert len(answer.err.splitlines()) == 1
+        assert f"Rename the file in {source}." in answer.err
+
+
+def test_a_name_of_another_encoding_stops_nothing(
+    here: Path, lab: Path, cli: Cli, monkeypatch
+) -> None:
+    assert cli("collections", "add", str(lab)).status == 0
+    odd = os.fsdecode(b"h\xe9")
+    (lab / "workloads" / "lab-hello" / f"{odd}.py").write_text("")
+    write_files(here, {f"templates/sites/{odd}.yaml": "description: d\n"})
+    assert cli("submit", "lab-hello", "--dry-run", "--site", odd).status == 0
+    assert "+ workloads/lab-hello/h\\udce9.py" in cli("collections", "verify").out
+    shutil.copytree(lab, here / odd)
+    monkeypatch.chdir(odd)
+    answer = cli("collections", "add", ".")
+    assert (answer.status, "Rename the folder." in answer.err) == (2, True)
+
+
 def test_what_add_says_of_its_lock_is_what_list_says(here: Path, lab: Path, cli: Cli) -> None:
     added = json.loads(cli("collections", "add", str(lab), "--json").out)
     [row] = [row for row in json.loads(cli("collections", "list", "--json").out)
