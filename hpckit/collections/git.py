@@ -74,8 +74,18 @@ def make_checkout(source: Source, commit: str, cache: Path) -> Path:
 
 
 def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False) -> str:
-    """Return what differs between two commits, as a unified diff or as `M<tab>path` lines."""
+    """Return what differs between two commits, as a unified diff or as `M<tab>path` lines.
+
+    Raises:
+        OutsideError: one of them is not here.
+    """
     refuse_foreign(repository(source, cache).parent, CACHE)
+    for commit in (old, new):
+        if not _has(repository(source, cache), commit):  # history was rewritten, the cache removed
+            raise OutsideError(
+                f"Commit {commit[:12]} of {source} is not on this machine, and no branch or tag "
+                "leads to it any more: nothing can be compared with it."
+            )
     form = "--name-status" if names else "--patch"
     words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", form)
     return _git(repository(source, cache), *words, old, new, "--")

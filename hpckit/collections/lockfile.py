@@ -87,6 +87,12 @@ def read_lock(path: Path) -> tuple[Entry, ...]:
 def _parse(text: str, path: Path) -> tuple[Entry, ...]:
     if not text.strip():  # made by a writer that has not come to write yet
         return ()
+    if conflict := re.search(r"^(<{7}|>{7}) .*$", text, re.MULTILINE):
+        raise ConfigError(
+            "has a merge conflict of git's. Take either side (git checkout --ours hpckit.lock), "
+            "add the collections that only the other side has, then run: hpckit collections update",
+            at=Location(path, text.count("\n", 0, conflict.start()) + 1),
+        )
     try:
         document = parse_json(text)
         if isinstance(document, dict) and document.get("format", FORMAT) != FORMAT:

@@ -70,7 +70,7 @@ class Change:
         """Return the unified diff between the commits before and now; "" where there are no two.
 
         Raises:
-            OutsideError: the clone is not here.
+            OutsideError: the clone, or the commit before, is not here.
         """
         old, new = self.before and self.before.commit, self.now.commit
         return difference(self.now, old, new) if old and new and old != new else ""

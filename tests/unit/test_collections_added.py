@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -302,6 +303,42 @@ def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
     assert cli("collections", "add", str(lab), "--project").status == 0
     assert cli("collections", "add", str(other), "--user").status == 0
     return lab, other
+
+
+def test_what_cannot_be_compared_any_more_is_told(here: Path, repo: Path, cli: Cli) -> None:
+    cli("collections", "add", f"git+file://{repo}@main")
+    git(repo, "commit", "--quiet", "--amend", "--message=anew")
+    git(repo, "tag", "--delete", "v1")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "--quiet", "--prune=now")
+    shutil.rmtree(here.parent / "home" / ".cache" / "hpckit" / "collections")
+    answer = cli("collections", "update", "--dry-run")
+    assert (answer.status, "what was pinned is not in its history" in answer.out) == (0, True)
+    assert "nothing can be compared with it." in answer.err
+    assert cli("collections", "update").status == 0
+    answer = cli("collections", "diff", "lab")
+    assert answer.status == 3
+    assert "is not on this machine, and no branch or tag leads to it any more" in answer.err
+
+
+def test_a_merge_conflict_of_the_lock_is_called_so(here: Path, repo: Path, cli: Cli) -> None:
+    git(here, "init", "--quiet", "--initial-branch=main")
+    cli("collections", "add", "--project", f"git+file://{repo}@main")
+    commit(here)
+    git(here, "branch", "theirs")
+    for branch, word in (("theirs", "two"), ("main", "three")):
+        git(here, "checkout", "--quiet", branch)
+        commit(repo, version(word))
+        cli("collections", "update")
+        commit(here)
+    with pytest.raises(subprocess.CalledProcessError):
+        git(here, "merge", "theirs")
+    for words in (["update"], ["sync"], ["verify"]):
+        answer = cli("collections", *words)
+        assert answer.status == 2
+        assert "hpckit.lock:8: has a merge conflict of git's." in answer.err
+    git(here, "checkout", "--ours", "hpckit.lock")
+    assert cli("collections", "update").status == 0
 
 
 def test_the_number_that_list_shows_means_that_one(here: Path, lab: Path, cli: Cli) -> None:
