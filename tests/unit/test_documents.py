@@ -164,6 +164,7 @@ def test_random_bytes_are_a_site_or_an_error_of_ours(tmp_path: Path, content: by
     ("word", "known", "says"),
     [
         ("alviss", ["alvis", "generic"], "Did you mean 'alvis'?"),
+        ("A100", ["a100", "h100"], "Did you mean 'a100'?"),
         ("zzz", ["b", "a"], "Known: a, b."),
         ("zzz", [], "No names are known."),
     ],
