@@ -163,7 +163,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ConfigError(f"'{key}' is {_shown(value)}, must be {wanted}.", at=mark)
+            is_word = isinstance(value, bool) and wanted == "a text"  # yes, no, on, off
+            quotes = f' Put it in quotes: "{mark.written}".' if is_word else ""
+            raise ConfigError(f"'{key}' is {_shown(value)}, must be {wanted}.{quotes}", at=mark)
         return value
 
 

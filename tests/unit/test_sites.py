@@ -168,6 +168,20 @@ def test_versions_in_variables_keep_their_zero(tmp_path: Path) -> None:
     assert site(tmp_path, FULL).env == {"OMP_NUM_THREADS": "4", "VERSION": "3.10"}
 
 
+@pytest.mark.parametrize("value", ["/opt/bin:$PATH", "${SCRATCH}/hf", "$(hostname)"])
+def test_a_variable_that_would_not_be_filled_in_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"box.yaml:2: 'P' is .* Write it in setup: \[\"export P="
+    ):
+        site(tmp_path, f"description: d\nenv: {{P: '{value}'}}\n")
+    assert site(tmp_path, "description: d\nenv: {P: 'a$'}\n").env == {"P": "a$"}
+
+
+def test_an_endless_time_limit_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"box.yaml:3: .* Without a limit, leave 'max_time' out"):
+        site(tmp_path, "description: d\npartitions:\n  long: {max_time: UNLIMITED}\n")
+
+
 def test_a_site_needs_only_a_description(tmp_path: Path) -> None:
     box = site(tmp_path, "description: d\n")
     assert (box.time_min, box.modules, box.environment, box.partitions) == (60, "none", "none", {})
