@@ -91,6 +91,10 @@ def render(
         raise TemplateError(f"{str(error).rstrip('.')}.", at=_location(error, found)) from error
     except _OF_VALUES as error:
         why = f"{error} is not there" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, RecursionError):
+            why = (
+                "recursion is too deep: templates, blocks or macros may use one another in a circle"
+            )
         raise TemplateError(f"{why}.", at=_location(error, found)) from error
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__

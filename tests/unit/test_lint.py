@@ -108,6 +108,26 @@ def test_each_planted_fault_is_found_by_file_and_line(here: Path, cli: Cli) -> N
 
 
 @pytest.mark.long
+def test_lint_of_one_template_finds_what_submit_refuses(here: Path, cli: Cli) -> None:
+    text = BASE + "{% block setupp %}\nexport A=1\n{% endblock %}\n"
+    write_files(here, {"templates/slurm/vain.sh.j2": text})
+    answer = cli("templates", "lint", "vain")
+    assert answer.status == 1
+    assert "vain.sh.j2:2: block 'setupp' is left out" in answer.out
+    assert "35 plans, 1 finding" in answer.out
+
+
+@pytest.mark.long
+def test_a_piece_that_others_include_is_no_script(here: Path, cli: Cli) -> None:
+    text = BASE + '{% block setup %}\n{% include "slurm/piece.sh.j2" %}\n{% endblock %}\n'
+    write_files(here, {"templates/slurm/lab.sh.j2": text,
+                       "templates/slurm/piece.sh.j2": "export X={{ run.id }}\n"})  # fmt: skip
+    assert lint(cli, here) == {}
+    (here / "templates/slurm/lab.sh.j2").unlink()
+    assert "script whose first line is" in cli("templates", "lint").out
+
+
+@pytest.mark.long
 def test_a_collection_without_faults_has_none(here: Path, cli: Cli) -> None:
     make_lab(here)
     assert lint(cli, here) == {}
