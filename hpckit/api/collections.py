@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpckit.api import Tell, log, searched
 from hpckit.collections import LOCK, Collection, Unusable, manage, survey
+from hpckit.collections.contents import is_open_folder
 from hpckit.collections.lockfile import Entry, lock_files
 from hpckit.collections.manage import Change
 from hpckit.collections.scaffold import SCAFFOLDED, make_collection
@@ -174,10 +175,10 @@ def trust_folder(folder: Path | str, *, trusted: bool = True) -> str:
     Returns the folder as it is remembered.
 
     Raises:
-        RequestError: it is not a folder on this machine.
+        RequestError: it is not a folder on this machine, or this user may not look.
     """
     source = parse_source(str(folder))
-    if source.is_git or not Path(source.location).is_dir():
+    if source.is_git or not is_open_folder(Path(source.location)):
         raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
     set_trusted(str(source), trusted)
     return str(source)

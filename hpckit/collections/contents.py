@@ -23,6 +23,24 @@ _BYTECODE = "__pycache__"
 Rows = list[tuple[str, os.stat_result]]
 
 
+def is_open_folder(folder: Path) -> bool:
+    """Say whether there is such a folder.
+
+    Raises:
+        ConfigError: this user may not look.
+    """
+    try:
+        return stat.S_ISDIR(folder.stat().st_mode)
+    except PermissionError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}. Its owner can let you in: chmod -R g+rX, and for "
+            "the folders above it chmod g+x.",
+            at=folder,
+        ) from error
+    except OSError:
+        return False
+
+
 def walk(folder: Path) -> Rows:
     """Return every file, folder and link of a collection: path below `folder`, and its lstat.
 

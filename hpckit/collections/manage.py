@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpckit.collections import git
 from hpckit.collections.collection import Collection, describe_shared, is_file_name
-from hpckit.collections.contents import file_hashes, hash_of, walk
+from hpckit.collections.contents import file_hashes, hash_of, is_open_folder, walk
 from hpckit.collections.lockfile import (
     Entry,
     changing,
@@ -140,7 +140,7 @@ def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
 
 
 def _bring(source: Source, rev: str | None, *, trust: bool) -> tuple[Path, str | None]:
-    if source.folder and not source.folder.is_dir():
+    if source.folder and not is_open_folder(source.folder):
         raise RequestError(
             f"Collection {str(source.folder)!r} is not a folder on this machine. A repository is "
             "written git+https://HOST/PATH.git@BRANCH."
@@ -157,9 +157,12 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
     """Refuse a repository on this machine that everybody can write.
 
     Raises:
-        RequestError: with the first reason and what to do.
+        RequestError: with the first reason and what to do, or a part of it may not be read.
     """
-    found = [] if source.folder is None else list(repository_faults(source.folder))
+    try:
+        found = [] if source.folder is None else list(repository_faults(source.folder))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", at=error.filename) from error
     if found and not trust and str(source) not in trusted():
         raise RequestError(
             f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the "

@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.collections.collection import Collection, Unusable, describe_shared
-from hpckit.collections.contents import Rows, glance, hash_of, remembered_hashes, walk
+from hpckit.collections.contents import (
+    Rows,
+    glance,
+    hash_of,
+    is_open_folder,
+    remembered_hashes,
+    walk,
+)
 from hpckit.collections.lockfile import Entry
 from hpckit.collections.source import Source, checkout_folder
 from hpckit.collections.trust import (
@@ -74,14 +81,14 @@ def folder_of(entry: Entry) -> Path | None:
     """Return the folder of an entry, None if it is not here (now).
 
     Raises:
-        ConfigError: it is in a cache that others can write.
+        ConfigError: it is in a cache that others can write, or this user may not look.
     """
     place = entry.parsed_source()
     folder = Path(place.location)
     if entry.commit:
         folder = checkout_folder(place, entry.commit, cache_folder())
         refuse_foreign(folder, CACHE)
-    return folder if folder.is_dir() else None
+    return folder if is_open_folder(folder) else None
 
 
 def refuse_faults(

@@ -152,10 +152,10 @@ def make_collection(folder: Path) -> list[Path]:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.absolute().name).strip("-._")
     if not name:
         raise RequestError(f"{str(folder)!r} gives the collection no name: letters or digits.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{str(folder)!r} is there already, and not empty.")
     written = []
     try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RequestError(f"{str(folder)!r} is there already, and not empty.")
         for place, text in _FILES.items():
             path = folder / place.replace("NAME", name)
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ def _rows(
         yield from _locked(theirs, "user lock")
     for folder in _named_folders(environ):
         yield from _at(folder, "group", broken)
-    yield from _at(Path("/etc/hpckit"), "site-wide", broken)
+    yield from _site_wide(Path("/etc/hpckit"), broken)
     yield describe(builtin_folder().resolve(), "built-in")
 
 
@@ -100,6 +100,19 @@ def _at(
             broken.append(error)
             name = folder.name if origin == "group" else origin
             yield Collection(name=name, path=folder.resolve(), origin=origin)
+
+
+def _site_wide(folder: Path, broken: list[ConfigError] | None) -> Iterator[Collection | Unusable]:
+    """Yield the collection for all users, which a root with a umask of 077 may have closed."""
+    parts = (folder / part for part in ("", "templates", "templates/sites", "workloads"))
+    for part in parts:
+        if is_there(part) and not os.access(part, os.R_OK | os.X_OK):
+            why = f"{part}: cannot be read. Root can let all users read it: chmod -R a+rX {folder}."
+            yield Unusable(
+                name="site-wide", origin="site-wide", state="broken", why=why, source=str(folder)
+            )
+            return
+    yield from _at(folder, "site-wide", broken)
 
 
 def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:
@@ -137,7 +150,7 @@ def _named_folders(environ: Mapping[str, str]) -> list[Path]:
         if not _holds_collection(folder):
             raise ConfigError(
                 f"Collection {str(folder)!r} of HPCKIT_COLLECTIONS is not a folder with templates/ "
-                "or workloads/. Correct the variable or make the folder."
+                "or workloads/ that you may read. Correct the variable, or make or open the folder."
             )
     return folders
 
