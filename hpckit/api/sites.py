@@ -48,7 +48,7 @@ def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
         return replace(read_site(row.path, collections), found=row)
 
     found = [*readable(list_sites(collections).values(), read, tell)]
-    return found, detect_among(found)
+    return found, detect_among(found, collections)
 
 
 @checked(name=str | None, tell=FUNCTION)

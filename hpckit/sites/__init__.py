@@ -32,20 +32,34 @@ def detect_site(
     collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
 ) -> str:
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
-    return _detected(list_sites(collections), environ)
+    return _detected(list_sites(collections), collections, environ)
 
 
-def detect_among(sites: Iterable[Site], environ: Mapping[str, str] = os.environ) -> str:
+def detect_among(
+    sites: Iterable[Site],
+    collections: tuple[Collection, ...],
+    environ: Mapping[str, str] = os.environ,
+) -> str:
     """Return the same of sites that have been read."""
+    known = {row.name: row for row in sites}
+    ordered = _in_order({name: row.found for name, row in known.items() if row.found}, collections)
     return environ.get("HPCKIT_SITE") or _first(
-        ((row.name, row.identify) for row in sites), environ
+        ((name, known[name].identify) for name in ordered), environ
     )
 
 
-def _detected(known: Mapping[str, Found], environ: Mapping[str, str]) -> str:
+def _detected(
+    known: Mapping[str, Found], collections: tuple[Collection, ...], environ: Mapping[str, str]
+) -> str:
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
-    return _first(zip(known, _identifiers(known), strict=True), environ)
+    ordered = _in_order(known, collections)
+    return _first(zip(ordered, _identifiers(ordered), strict=True), environ)
+
+
+def _in_order(known: Mapping[str, Found], collections: tuple[Collection, ...]) -> dict[str, Found]:
+    """Return sites as the search path has their collections: one's own is before hpckit's."""
+    return dict(sorted(known.items(), key=lambda row: collections.index(row[1].collection)))
 
 
 def _first(sites: Iterable[tuple[str, Mapping[str, str]]], environ: Mapping[str, str]) -> str:
@@ -95,7 +109,7 @@ def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
         RequestError: no such site. ConfigError: its file is wrong.
     """
     known = list_sites(collections)
-    name = _detected(known, os.environ) if name is None else name
+    name = _detected(known, collections, os.environ) if name is None else name
     if name not in known:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."

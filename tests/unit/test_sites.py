@@ -1,4 +1,5 @@
 import _socket
+import json
 import os
 import socket
 from pathlib import Path
@@ -284,6 +285,19 @@ def test_a_changed_site_is_detected_at_once(here: Path, monkeypatch: pytest.Monk
         write_files(here, {"templates/sites/box.yaml": text})
         assert path.stat().st_size == len(text)
         assert [detect_site(search_path()) for _ in range(2)] == [expected] * 2
+
+
+def test_ones_own_site_is_before_one_of_hpckit_that_fits_too(here: Path, cli, monkeypatch) -> None:
+    monkeypatch.setenv("NERSC_HOST", "perlmutter")
+    assert detect_site(search_path()) == "perlmutter"
+    write_files(here.parent, {"home/.config/hpckit/templates/sites/zlab.yaml":
+                              "description: d\nidentify:\n  NERSC_HOST: perl*\n"})  # fmt: skip
+    assert detect_site(search_path()) == "zlab"
+    assert find_site(None, search_path()).name == "zlab"
+    shown = json.loads(cli("sites", "list", "--json").out)
+    assert [row["name"] for row in shown if row["here"]] == ["zlab"]
+    write_files(here, {"templates/sites/zz.yaml": "description: d\nidentify: {NERSC_HOST: '*r'}\n"})
+    assert detect_site(search_path()) == "zz"
 
 
 def test_the_environment_names_the_site_over_detection(here: Path, monkeypatch) -> None:
