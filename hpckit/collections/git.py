@@ -114,6 +114,10 @@ def taken_back(source: Source, cache: Path) -> Iterator[None]:
         raise
 
 
+def _make(clone: Path, *words: str) -> None:
+    _git(None, "init", "--quiet", "--bare", "--template=", *words, str(clone))
+
+
 def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if is_folder(folder) else []
 
@@ -140,7 +144,7 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
         begun.touch()
         try:
             if not (clone / "HEAD").is_file():
-                _git(None, "init", "--quiet", "--bare", "--template=", str(clone))
+                _make(clone)
             yield clone
         finally:
             begun.unlink(missing_ok=True)
@@ -234,12 +238,23 @@ def _fetch_lost(clone: Path, source: Source, commit: str) -> None:
 
 def _fetch(clone: Path, source: Source, *refs: str) -> None:
     try:
-        with _own_config(source) as config:
-            words = ("fetch", "--quiet", "--force", "--prune", "--no-tags",
-                     "--no-recurse-submodules", "--", source.location, *refs)  # fmt: skip
-            _git(clone, *words, env={"GIT_CONFIG_GLOBAL": config}, timeout_s=_FETCH_S)
+        try:
+            _fetch_into(clone, source, *refs)
+        except CommandError as error:
+            if "server sha256" not in error.stderr:  # of "mismatched algorithms"
+                raise
+            _discard(clone)
+            _make(clone, "--object-format=sha256")
+            _fetch_into(clone, source, *refs)
     except CommandError as error:
         raise _unreachable(source, error) from error
+
+
+def _fetch_into(clone: Path, source: Source, *refs: str) -> None:
+    with _own_config(source) as config:
+        words = ("fetch", "--quiet", "--force", "--prune", "--no-tags",
+                 "--no-recurse-submodules", "--", source.location, *refs)  # fmt: skip
+        _git(clone, *words, env={"GIT_CONFIG_GLOBAL": config}, timeout_s=_FETCH_S)
 
 
 def _unreachable(source: Source, error: CommandError) -> OutsideError:

@@ -150,7 +150,11 @@ def _check(entry: Entry) -> None:
             raise ValueError(f"{commit!r} is not a commit.")
     if entry.parsed_source().is_git != (entry.commit is not None):
         raise ValueError(f"{entry.name!r} is not pinned to a commit.")
-    if entry.rev is not None and check_rev(entry.rev) != entry.commit and is_commit(entry.rev):
+    if (
+        entry.rev is not None
+        and check_rev(entry.rev).lower() != entry.commit
+        and is_commit(entry.rev)
+    ):
         raise ValueError(f"{entry.name!r} is pinned to a commit that is not {entry.rev!r}.")
     if entry.owner is not None and not re.fullmatch(_OWNER, entry.owner):
         raise ValueError(f"{entry.owner!r} is not a user's name.")

@@ -305,6 +305,27 @@ def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
     return lab, other
 
 
+def test_a_commit_may_be_written_in_capitals(here: Path, repo: Path, cli: Cli) -> None:
+    commit_ = git(repo, "rev-parse", "HEAD")
+    assert cli("collections", "add", f"git+file://{repo}@{commit_.upper()}").status == 0
+    assert read_lock(user_lock(here))[0].commit == commit_
+    assert cli("collections", "update").status == 0
+
+
+def test_a_repository_of_sha256_is_one_like_others(here: Path, cli: Cli) -> None:
+    repo = make_lab(here.parent / "srv" / "sums")
+    git(repo, "init", "--quiet", "--initial-branch=main", "--object-format=sha256")
+    first = commit(repo)
+    assert len(first) == 64
+    assert cli("collections", "add", f"git+file://{repo}@main").status == 0
+    second = commit(repo, version("two"))
+    assert cli("collections", "update").status == 0
+    assert "+export LAB=two" in cli("collections", "diff", "lab").out
+    entry = read_lock(user_lock(here))[0]
+    assert (entry.previous, entry.commit) == (first, second)
+    assert "as pinned" in cli("collections", "verify").out
+
+
 def test_what_cannot_be_compared_any_more_is_told(here: Path, repo: Path, cli: Cli) -> None:
     cli("collections", "add", f"git+file://{repo}@main")
     git(repo, "commit", "--quiet", "--amend", "--message=anew")
