@@ -35,7 +35,13 @@ from hpckit.collections.source import (
     parse_source,
     repository,
 )
-from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
+from hpckit.collections.trust import (
+    owner_name,
+    repository_faults,
+    set_trusted,
+    trusted,
+    way_out,
+)
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, OutsideError, RequestError
 from hpckit.paths import cache_folder, is_there
@@ -165,8 +171,7 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
         raise ConfigError(f"cannot be read: {error.strerror}.", at=error.filename) from error
     if found and not trust and str(source) not in trusted():
         raise RequestError(
-            f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the "
-            "collection as it is: "
+            f"{found[0]}. {way_out(found[0])}If you trust the collection as it is: "
             f"hpckit collections add --trust {source}"
         )
 

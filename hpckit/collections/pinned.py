@@ -26,6 +26,7 @@ from hpckit.collections.trust import (
     link_faults,
     owner_name,
     trusted,
+    way_out,
     writer_faults,
 )
 from hpckit.errors import ConfigError, HpckitError
@@ -107,9 +108,8 @@ def refuse_faults(
     found = list(link_faults(folder, rows) if place.is_git else faults(folder, rows))
     if found and not trust and str(place) not in trusted():
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        mend = "" if place.is_git else "Its owner can fix this: chmod -R o-w. "
         raise UntrustedError(
-            f"{found[0]}{more}. {mend}If you trust the collection as it is: "
+            f"{found[0]}{more}. {way_out(found[0])}If you trust the collection as it is: "
             f"hpckit collections add --trust {place}"
         )
 
@@ -135,7 +135,7 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
         origin=origin,
         state="refused",
         why=(
-            f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the folder as it is: "
+            f"{found[0]}. {way_out(found[0])}If you trust the folder as it is: "
             f"hpckit collections trust {shlex.quote(source)}"
         ),
         source=source,
