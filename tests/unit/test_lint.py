@@ -193,6 +193,10 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     assert (answer.status, "not empty" in answer.err) == (2, True)
     write_files(here, {"file": ""})
     assert cli("collections", "new", "file").status == 2
+    answer = cli("collections", "new", "project")
+    assert (answer.status, "Give the folder another name." in answer.err) == (2, True)
+    assert cli("collections", "new", "yes").status == 0  # to YAML a truth value
+    assert cli("collections", "add", "yes").status == 0
 
 
 def test_a_collection_deeper_than_any_is_one_error(here: Path, cli: Callable[..., Answer]) -> None:
