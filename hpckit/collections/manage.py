@@ -124,6 +124,18 @@ def _pinned(source: Source, lock: Path, *, trust: bool) -> Change:
 def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
     """Bring a source's collection here, and return what a lock file says of it."""
     folder, commit = _bring(source, rev, trust=trust)
+    try:
+        return _described(source, rev, folder, commit, trust=trust)
+    except ConfigError as error:
+        if commit is None:
+            raise
+        # What was fetched goes again: the place that its owner knows is the repository.
+        raise type(error)(str(error).replace(str(folder), str(source))) from error
+
+
+def _described(
+    source: Source, rev: str | None, folder: Path, commit: str | None, *, trust: bool
+) -> Entry:
     rows = walk(folder)
     refuse_faults(source, folder, rows, trust=trust)
     found = describe_shared(folder, "group")

@@ -190,7 +190,7 @@ def test_a_vanished_folder_breaks_nothing_else(here: Path, lab: Path, cli: Cli) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("<<<<<<< HEAD\n", "hpckit.lock:1: is not valid JSON"),
+        ("<<<<<<< HEAD\n", "hpckit.lock:1: has a merge conflict"),
         ('{"format": 9, "collections": []}', "has format 9"),
         ('{"format": 1, "collections": [{"name": "built-in", "source": "/x"}]}', "built-in"),
         ('{"format": 1, "collections": [{"name": "x", "source": "ext::sh"}]}', "must be a folder"),
@@ -303,6 +303,18 @@ def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
     assert cli("collections", "add", str(lab), "--project").status == 0
     assert cli("collections", "add", str(other), "--user").status == 0
     return lab, other
+
+
+def test_what_is_wrong_in_a_repository_is_named_by_its_place_there(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    commit(repo, {"hpckit.yaml": "name: lab\nname: two\n"})
+    said = cli("collections", "add", f"git+file://{repo}@main").err
+    assert f"error: git+file://{repo}/hpckit.yaml:2: key 'name' is given twice." in said
+    (repo / "templates" / "out").symlink_to("/etc/passwd")
+    commit(repo, {"hpckit.yaml": FILES["hpckit.yaml"]})
+    said = cli("collections", "add", f"git+file://{repo}@main").err
+    assert f"error: git+file://{repo}/templates/out is a link to /etc/passwd, outside" in said
 
 
 def test_a_commit_may_be_written_in_capitals(here: Path, repo: Path, cli: Cli) -> None:
