@@ -103,16 +103,18 @@ def _at(
 
 
 def _site_wide(folder: Path, broken: list[ConfigError] | None) -> Iterator[Collection | Unusable]:
-    """Yield the collection for all users, which a root with a umask of 077 may have closed."""
-    parts = (folder / part for part in ("", "templates", "templates/sites", "workloads"))
-    for part in parts:
-        if is_there(part) and not os.access(part, os.R_OK | os.X_OK):
-            why = f"{part}: cannot be read. Root can let all users read it: chmod -R a+rX {folder}."
-            yield Unusable(
-                name="site-wide", origin="site-wide", state="broken", why=why, source=str(folder)
-            )
-            return
-    yield from _at(folder, "site-wide", broken)
+    """Yield the collection for all users, or why not: a user can neither mend it nor leave it."""
+    name = "site-wide"
+    try:
+        for part in ("", "templates", "templates/sites", "workloads"):
+            if is_there(folder / part) and not os.access(folder / part, os.R_OK | os.X_OK):
+                raise ConfigError(  # as root's umask of 077 makes it
+                    f"cannot be read. Root can let all users read it: chmod -R a+rX {folder}.",
+                    at=folder / part,
+                )
+        yield from _at(folder, name, broken)
+    except ConfigError as error:
+        yield Unusable(name=name, origin=name, state="broken", why=str(error), source=str(folder))
 
 
 def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import nearest, read_document
-from hpckit.errors import RequestError
+from hpckit.errors import ConfigError, RequestError
 from hpckit.kept import kept, stamp
 from hpckit.sites.reading import read_site
 from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
@@ -54,7 +54,10 @@ def _detected(
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
     ordered = _in_order(known, collections)
-    return _first(zip(ordered, _identifiers(ordered), strict=True), environ)
+    try:
+        return _first(zip(ordered, _identifiers(ordered), strict=True), environ)
+    except ConfigError:  # one that is wrong matters where none before it fits
+        return _first(((name, _identify(row.path)) for name, row in ordered.items()), environ)
 
 
 def _in_order(known: Mapping[str, Found], collections: tuple[Collection, ...]) -> dict[str, Found]:
@@ -75,8 +78,7 @@ def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
     paths = [found.path for found in known.values()]
 
     def read() -> list[dict[str, str]]:
-        found = (read_document(path, "a site").text_mapping("identify") for path in paths)
-        return [{str(key): str(value) for key, value in identify.items()} for identify in found]
+        return [_identify(path) for path in paths]
 
     try:
         looks = [path.stat() for path in paths]
@@ -85,6 +87,11 @@ def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
     marks = (f"{at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for at in looks)
     found: list[dict[str, str]] = kept(read, stamp(__file__), *map(str, paths), *marks)
     return found
+
+
+def _identify(path: Path) -> dict[str, str]:
+    found = read_document(path, "a site").text_mapping("identify")
+    return {str(key): str(value) for key, value in found.items()}
 
 
 def full_hostname() -> str:

@@ -87,6 +87,15 @@ def test_a_named_folder_must_be_a_collection(here: Path, monkeypatch) -> None:
         search_path()
 
 
+def test_a_wrong_manifest_for_all_users_stops_no_command(here: Path) -> None:
+    write_files(here, {"etc/hpckit.yaml": "nmae: x\n", "etc/templates/sites/a.yaml": ""})
+    [found] = places._site_wide(here / "etc", None)
+    assert (found.name, found.state) == ("site-wide", "broken")
+    assert "hpckit.yaml:1: unknown key 'nmae'" in found.why
+    write_files(here, {"etc/hpckit.yaml": "name: x\n"})
+    assert [row.label() for row in places._site_wide(here / "etc", None)] == ["x (site-wide)"]
+
+
 def test_the_first_file_wins_and_says_what_it_shadows(here: Path, monkeypatch) -> None:
     write_files(here, {"templates/slurm/base.sh.j2": "", "g/templates/slurm/base.sh.j2": "",
                        "g/templates/slurm/only.sh.j2": ""})  # fmt: skip

@@ -300,6 +300,19 @@ def test_ones_own_site_is_before_one_of_hpckit_that_fits_too(here: Path, cli, mo
     assert detect_site(search_path()) == "zz"
 
 
+def test_a_wrong_site_file_of_others_stops_none_whose_own_fits(here: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NERSC_HOST", "perlmutter")
+    group = {f"{name}/templates/x.j2": "" for name in ("group", "work")}
+    write_files(here.parent, {**group, "group/templates/sites/a.yaml": "description: [\n",
+                              "work/templates/sites/zlab.yaml":
+                              "description: d\nidentify:\n  NERSC_HOST: perl*\n"})  # fmt: skip
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(here.parent / "group"))
+    assert find_site(None, search_path()).name == "zlab"
+    (here / "templates" / "sites" / "zlab.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"a.yaml:2: is not valid YAML"):
+        detect_site(search_path())
+
+
 def test_the_environment_names_the_site_over_detection(here: Path, monkeypatch) -> None:
     monkeypatch.setenv("HPCKIT_SITE", "alvis")
     assert detect_site(search_path()) == "alvis"
