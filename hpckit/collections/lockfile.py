@@ -182,7 +182,8 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
         before = dict(entries)
         yield entries
         if entries != before or not before:
-            _write(path, entries)
+            # A group's file stays readable, and writable, for it, whatever this writer's umask is.
+            _write(path, entries, os.fstat(file.fileno()).st_mode & 0o664)
 
 
 def _open_locked(path: Path) -> IO[bytes]:
@@ -202,13 +203,13 @@ def _open_locked(path: Path) -> IO[bytes]:
         time.sleep(_AGAIN_S)
 
 
-def _write(path: Path, entries: Mapping[str, Entry]) -> None:
+def _write(path: Path, entries: Mapping[str, Entry], mode: int) -> None:
     try:
         for entry in entries.values():
             _check(entry)
         rows = [_plain(entry) for entry in entries.values()]
         text = json.dumps({"format": FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
-        replace_file(path, text + "\n")
+        replace_file(path, text + "\n", exactly=mode)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpckit
+from hpckit.collections import manage
 from hpckit.collections.lockfile import changing, read_lock
 from hpckit.collections.manage import add
 from tests.conftest import Answer, add_program, write_files
@@ -555,6 +556,22 @@ def test_a_name_of_another_encoding_stops_nothing(
     monkeypatch.chdir(odd)
     answer = cli("collections", "add", ".")
     assert (answer.status, "Rename the folder." in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o664, 0o664), (0o640, 0o640), (0o666, 0o664)])
+def test_a_lock_stays_as_open_as_it_was(
+    here: Path, lab: Path, cli: Cli, before: int, after: int
+) -> None:
+    cli("collections", "add", "--project", str(lab))
+    (here / "hpckit.lock").chmod(before)
+    umask = os.umask(0o077)
+    try:
+        write_files(lab, version("two"))
+        lab.joinpath("templates/slurm/base.sh.j2").chmod(0o644)
+        assert manage.update(here / "hpckit.lock", read_lock(here / "hpckit.lock")[0]).files
+    finally:
+        os.umask(umask)
+    assert (here / "hpckit.lock").stat().st_mode & 0o777 == after
 
 
 def test_what_add_says_of_its_lock_is_what_list_says(here: Path, lab: Path, cli: Cli) -> None:
