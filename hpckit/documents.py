@@ -33,9 +33,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     import difflib  # noqa: PLC0415  # only errors need it
 
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    folded = {name.casefold(): name for name in names}  # A100 is a100 before it is h100
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
     if close:
-        return f"Did you mean {close[0]!r}?"
+        return f"Did you mean {folded[close[0]]!r}?"
     return f"Known: {', '.join(names)}." if names else "No names are known."
 
 
@@ -162,7 +163,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ConfigError(f"'{key}' is {_shown(value)}, must be {wanted}.", at=mark)
+            is_word = isinstance(value, bool) and wanted == "a text"  # yes, no, on, off
+            quotes = f' Put it in quotes: "{mark.written}".' if is_word else ""
+            raise ConfigError(f"'{key}' is {_shown(value)}, must be {wanted}.{quotes}", at=mark)
         return value
 
 

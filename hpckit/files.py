@@ -5,6 +5,7 @@ nested so deep that it kills the parser, or a link to somebody's `.bashrc`. So e
 read from such a folder, or written into it, goes through this module (tests/unit/test_one_door.py).
 """
 
+import contextlib
 import errno
 import fcntl
 import functools
@@ -241,10 +242,13 @@ def replace_file(
     content: str | bytes,
     *,
     mode: int = 0o644,
+    exactly: int | None = None,
     dir_fd: int | None = None,
     check: Callable[[Path], object] | None = None,
 ) -> None:
     """Write a file whole or not at all: readers never see half of it, and no link is followed.
+
+    It has `mode` without what the umask forbids, or the mode `exactly`.
 
     `check` is called with the new file's path before it replaces the old one. If it raises, the old
     file stays.
@@ -258,6 +262,10 @@ def replace_file(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=dir_fd)
     try:
+        if exactly is not None:
+            with contextlib.suppress(OSError):  # some file systems have one mode for all files
+                # By its number: in a group's folder, its name may be a link by now.
+                os.fchmod(descriptor, exactly)
         _fill(descriptor, content)
         if check:
             check(beside)

@@ -35,7 +35,7 @@ def kept(make: Callable[[], Any], *made_of: str) -> Any:  # noqa: ANN401
         return make()
     wanted = [__version__, MAGIC_NUMBER.hex(), *made_of]
     # Two texts may have the same sum, and then one file after the other.
-    path = folder / _sum("\0".join(wanted).encode()).hex()
+    path = folder / _sum("\0".join(wanted).encode(errors="surrogateescape")).hex()
     found = _read(path)
     if found is not None and found[0] == wanted:
         return found[1]

@@ -201,7 +201,7 @@ def _too_slow(
     words = first_meaningful_line(stderr)
     return TooSlowError(
         f"'{argv[0]}' gave no answer within {round(timeout_s, 1):g} s and was stopped. "
-        + (f"It said: {words} " if words else "")
+        + (f"It said: {words.rstrip('.')}. " if words else "")
         + "The service behind it may be busy: try again in a minute.",
         argv=argv,
         stderr=stderr,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpckit.api import Tell, log, searched
 from hpckit.collections import LOCK, Collection, Unusable, manage, survey
+from hpckit.collections.contents import is_open_folder
 from hpckit.collections.lockfile import Entry, lock_files
 from hpckit.collections.manage import Change
 from hpckit.collections.scaffold import SCAFFOLDED, make_collection
@@ -16,7 +17,6 @@ from hpckit.collections.source import parse_source
 from hpckit.collections.trust import set_trusted
 from hpckit.errors import RequestError
 from hpckit.job_spec.arguments import FUNCTION, PATH, checked
-from hpckit.paths import is_folder
 
 __all__ = [
     "LOCK", "Added", "Change", "Collection", "Entry", "Unusable", "add_collection",
@@ -175,10 +175,10 @@ def trust_folder(folder: Path | str, *, trusted: bool = True) -> str:
     Returns the folder as it is remembered.
 
     Raises:
-        RequestError: it is not a folder on this machine.
+        RequestError: it is not a folder on this machine, or this user may not look.
     """
     source = parse_source(str(folder))
-    if source.is_git or not is_folder(Path(source.location)):
+    if source.is_git or not is_open_folder(Path(source.location)):
         raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
     set_trusted(str(source), trusted)
     return str(source)

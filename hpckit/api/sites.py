@@ -48,7 +48,7 @@ def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
         return replace(read_site(row.path, collections), found=row)
 
     found = [*readable(list_sites(collections).values(), read, tell)]
-    return found, detect_among(found)
+    return found, detect_among(found, collections)
 
 
 @checked(name=str | None, tell=FUNCTION)
@@ -74,8 +74,8 @@ def detect_cluster(*, timeout: float = 10.0) -> Detected:
     answers = login_node.ask_slurm(timeout)
     if all(row.text is None for row in answers.values()):
         raise OutsideError(
-            f"No program of Slurm answers here. {answers['config'].why} Log in to the cluster; or "
-            "copy templates/sites/generic.yaml and fill it in (docs/sites.md)."
+            f"No program of Slurm answers here. {answers['config'].why.rstrip('.')}. Log in to the "
+            "cluster; or copy templates/sites/generic.yaml and fill it in (docs/sites.md)."
         )
     return read_answers(answers, login_node.describe_machine())
 

@@ -18,7 +18,7 @@ from hpckit.render import (
     read_template,
     spellings,
 )
-from hpckit.render.included import is_part
+from hpckit.render.included import is_part, is_piece
 from hpckit.render.reports import (
     REPORT_VARIABLES,
     find_report_template,
@@ -156,7 +156,7 @@ def lint(*names: str) -> Iterator[Linted]:
     Raises:
         TemplateError: there is no such template.
     """
-    from hpckit.lint import lint_collection  # noqa: PLC0415  # half of hpckit
+    from hpckit.lint import lint_collection, read_faults  # noqa: PLC0415  # half of hpckit
 
     # A manifest at fault is one more finding, and no reason to stop.
     collections = survey(broken=[]).collections
@@ -171,11 +171,12 @@ def lint(*names: str) -> Iterator[Linted]:
         )
     for name in names or _whole(collections):
         place = _any_template(name, collections)
+        read = list(read_faults(place, collections)) if names else []
         tried, findings = _rendered(place.name, collections)
         yield Linted(
             subject=f"{place.name} ({place.collection.label()})",
             tried=tried,
-            findings=_new(findings, found),
+            findings=(*_new(read, ()), *_new(findings, [*found, *read])),
         )
     if not names:
         yield _advice(collections, [row.message for row in found])
@@ -188,7 +189,8 @@ def _whole(collections: tuple[Collection, ...]) -> Iterator[str]:
         name: row for name, row in list_templates(collections).items() if name.startswith("slurm/")
     }
     for name, row in (scripts | report_templates(collections)).items():
-        if not is_part(row, known, collections):
+        piece = name in scripts and is_piece(row, collections)
+        if not piece and not is_part(row, known, collections):
             yield name
 
 

@@ -11,7 +11,7 @@ from hpckit.api import searched
 from hpckit.api.collections import LOCK, Added, Change, Collection, Unusable
 from hpckit.cli.arguments import JsonOption
 from hpckit.cli.output import note, print_json, say, say_note, show_text, table
-from hpckit.errors import HpckitError, RequestError
+from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.text import in_line
 
 commands = typer.Typer(help="Folders of templates, workloads and sites.", no_args_is_help=True)
@@ -168,7 +168,10 @@ def _print_change(change: Change, *, in_full: bool) -> None:
     for line in change.files:
         say(f"  {in_line(line)}")
     if in_full:
-        show_text(change.diff())
+        try:
+            show_text(change.diff())
+        except OutsideError as error:  # the update is possible all the same
+            note(f"{now.name}: {error}")
 
 
 def _change_record(change: Change) -> dict[str, Any]:

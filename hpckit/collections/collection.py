@@ -19,6 +19,8 @@ PARTS = ("templates", "workloads", MANIFEST)
 # `extends "built-in:…"` must mean the built-in one.
 RESERVED = ("built-in", "project", "user", "site-wide")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+# A pattern that hpckit.schemas has, too.
+NEEDED = r"(>= *)?[0-9]+(\.[0-9]+)*"
 
 
 @frozen(kw_only=True)
@@ -237,6 +239,11 @@ def _refuse_reserved(fields: Fields, collection: Collection) -> None:
 
 def _refuse_newer(fields: Fields) -> None:
     needed = fields.text("hpckit")
+    if needed is not None and not re.fullmatch(NEEDED, needed):
+        raise ConfigError(
+            f"'hpckit' is {needed!r}, must be the oldest version that will do: '>={__version__}'.",
+            at=fields.at("hpckit"),
+        )
     if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
         raise ConfigError(
             f"this collection needs hpckit {needed}, "

@@ -23,6 +23,24 @@ _BYTECODE = "__pycache__"
 Rows = list[tuple[str, os.stat_result]]
 
 
+def is_open_folder(folder: Path) -> bool:
+    """Say whether there is such a folder.
+
+    Raises:
+        ConfigError: this user may not look.
+    """
+    try:
+        return stat.S_ISDIR(folder.stat().st_mode)
+    except PermissionError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}. Its owner can let you in: chmod -R g+rX, and for "
+            "the folders above it chmod g+x.",
+            at=folder,
+        ) from error
+    except OSError:
+        return False
+
+
 def walk(folder: Path) -> Rows:
     """Return every file, folder and link of a collection: path below `folder`, and its lstat.
 
@@ -107,7 +125,7 @@ def content_hash(*paths: Path) -> str:
     ]
     digest = digests.sha256(size=sum(file.stat().st_size for file, _ in files))
     for file, name in files:
-        digest.update(name.as_posix().encode() + b"\0")
+        digest.update(os.fsencode(name.as_posix()) + b"\0")
         for chunk in chunks(file, 1 << 20, _hole):
             digest.update(chunk)
     return f"sha256:{digest.hexdigest()[:16]}"
@@ -166,7 +184,7 @@ def _digest(path: Path) -> str:
 def hash_of(files: Mapping[str, str]) -> str:
     """Return one hash over those of all files: `sha256:` and 16 hex digits."""
     lines = "".join(f"{name}\0{value}\n" for name, value in sorted(files.items()))
-    return f"sha256:{sha256(lines.encode()).hexdigest()[:16]}"
+    return f"sha256:{sha256(os.fsencode(lines)).hexdigest()[:16]}"
 
 
 def remembered_hashes(folder: Path, rows: Rows, cache: Path) -> dict[str, str]:
@@ -179,7 +197,7 @@ def remembered_hashes(folder: Path, rows: Rows, cache: Path) -> dict[str, str]:
         refuse_foreign(cache / "hashes", CACHE)
     except ConfigError:
         return file_hashes(folder, rows)
-    key = sha256(str(folder).encode()).hexdigest()[:32]
+    key = sha256(os.fsencode(folder)).hexdigest()[:32]
     memory = cache / "hashes" / f"{key}.json"
     known = _recall(memory)
     counted = _counted(rows)

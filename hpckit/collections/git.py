@@ -74,8 +74,18 @@ def make_checkout(source: Source, commit: str, cache: Path) -> Path:
 
 
 def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False) -> str:
-    """Return what differs between two commits, as a unified diff or as `M<tab>path` lines."""
+    """Return what differs between two commits, as a unified diff or as `M<tab>path` lines.
+
+    Raises:
+        OutsideError: one of them is not here.
+    """
     refuse_foreign(repository(source, cache).parent, CACHE)
+    for commit in (old, new):
+        if not _has(repository(source, cache), commit):  # history was rewritten, the cache removed
+            raise OutsideError(
+                f"Commit {commit[:12]} of {source} is not on this machine, and no branch or tag "
+                "leads to it any more: nothing can be compared with it."
+            )
     form = "--name-status" if names else "--patch"
     words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", form)
     return _git(repository(source, cache), *words, old, new, "--")
@@ -104,6 +114,10 @@ def taken_back(source: Source, cache: Path) -> Iterator[None]:
         raise
 
 
+def _make(clone: Path, *words: str) -> None:
+    _git(None, "init", "--quiet", "--bare", "--template=", *words, str(clone))
+
+
 def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if is_folder(folder) else []
 
@@ -130,7 +144,7 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
         begun.touch()
         try:
             if not (clone / "HEAD").is_file():
-                _git(None, "init", "--quiet", "--bare", "--template=", str(clone))
+                _make(clone)
             yield clone
         finally:
             begun.unlink(missing_ok=True)
@@ -189,14 +203,16 @@ def _objects(clone: Path, short: str) -> list[str]:
 
 def _default_commit(clone: Path, source: Source) -> str:
     """Return the commit of the branch the repository calls its default, or of its only one."""
-    with contextlib.suppress(CommandError):
+    with contextlib.suppress(OutsideError):  # HEAD may name a branch that nobody has pushed
         _fetch(clone, source, "+HEAD:refs/hpckit/head")
         return _commit(clone, "refs/hpckit/head")
     branches = _git(clone, "for-each-ref", "--format=%(refname)", "refs/heads").split()
     if len(branches) == 1:
         return _commit(clone, branches[0])
+    if not branches:
+        raise RequestError(f"{source} has no branch: nothing was committed, or pushed, there yet.")
     names = ", ".join(name.removeprefix("refs/heads/") for name in branches)
-    raise RequestError(f"{source} has no default branch: add @BRANCH. Branches: {names or 'none'}.")
+    raise RequestError(f"{source} has no default branch: add @BRANCH. Branches: {names}.")
 
 
 def _commit(clone: Path, name: str) -> str:
@@ -222,12 +238,23 @@ def _fetch_lost(clone: Path, source: Source, commit: str) -> None:
 
 def _fetch(clone: Path, source: Source, *refs: str) -> None:
     try:
-        with _own_config(source) as config:
-            words = ("fetch", "--quiet", "--force", "--prune", "--no-tags",
-                     "--no-recurse-submodules", "--", source.location, *refs)  # fmt: skip
-            _git(clone, *words, env={"GIT_CONFIG_GLOBAL": config}, timeout_s=_FETCH_S)
+        try:
+            _fetch_into(clone, source, *refs)
+        except CommandError as error:
+            if "server sha256" not in error.stderr:  # of "mismatched algorithms"
+                raise
+            _discard(clone)
+            _make(clone, "--object-format=sha256")
+            _fetch_into(clone, source, *refs)
     except CommandError as error:
         raise _unreachable(source, error) from error
+
+
+def _fetch_into(clone: Path, source: Source, *refs: str) -> None:
+    with _own_config(source) as config:
+        words = ("fetch", "--quiet", "--force", "--prune", "--no-tags",
+                 "--no-recurse-submodules", "--", source.location, *refs)  # fmt: skip
+        _git(clone, *words, env={"GIT_CONFIG_GLOBAL": config}, timeout_s=_FETCH_S)
 
 
 def _unreachable(source: Source, error: CommandError) -> OutsideError:

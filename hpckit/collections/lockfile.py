@@ -87,6 +87,12 @@ def read_lock(path: Path) -> tuple[Entry, ...]:
 def _parse(text: str, path: Path) -> tuple[Entry, ...]:
     if not text.strip():  # made by a writer that has not come to write yet
         return ()
+    if conflict := re.search(r"^(<{7}|>{7}) .*$", text, re.MULTILINE):
+        raise ConfigError(
+            "has a merge conflict of git's. Take either side (git checkout --ours hpckit.lock), "
+            "add the collections that only the other side has, then run: hpckit collections update",
+            at=Location(path, text.count("\n", 0, conflict.start()) + 1),
+        )
     try:
         document = parse_json(text)
         if isinstance(document, dict) and document.get("format", FORMAT) != FORMAT:
@@ -144,7 +150,11 @@ def _check(entry: Entry) -> None:
             raise ValueError(f"{commit!r} is not a commit.")
     if entry.parsed_source().is_git != (entry.commit is not None):
         raise ValueError(f"{entry.name!r} is not pinned to a commit.")
-    if entry.rev is not None and check_rev(entry.rev) != entry.commit and is_commit(entry.rev):
+    if (
+        entry.rev is not None
+        and check_rev(entry.rev).lower() != entry.commit
+        and is_commit(entry.rev)
+    ):
         raise ValueError(f"{entry.name!r} is pinned to a commit that is not {entry.rev!r}.")
     if entry.owner is not None and not re.fullmatch(_OWNER, entry.owner):
         raise ValueError(f"{entry.owner!r} is not a user's name.")
@@ -172,7 +182,8 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
         before = dict(entries)
         yield entries
         if entries != before or not before:
-            _write(path, entries)
+            # A group's file stays readable, and writable, for it, whatever this writer's umask is.
+            _write(path, entries, os.fstat(file.fileno()).st_mode & 0o664)
 
 
 def _open_locked(path: Path) -> IO[bytes]:
@@ -192,13 +203,13 @@ def _open_locked(path: Path) -> IO[bytes]:
         time.sleep(_AGAIN_S)
 
 
-def _write(path: Path, entries: Mapping[str, Entry]) -> None:
+def _write(path: Path, entries: Mapping[str, Entry], mode: int) -> None:
     try:
         for entry in entries.values():
             _check(entry)
         rows = [_plain(entry) for entry in entries.values()]
         text = json.dumps({"format": FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
-        replace_file(path, text + "\n")
+        replace_file(path, text + "\n", exactly=mode)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.collections import git
-from hpckit.collections.collection import Collection, describe_shared
-from hpckit.collections.contents import file_hashes, hash_of, walk
+from hpckit.collections.collection import Collection, describe_shared, is_file_name
+from hpckit.collections.contents import file_hashes, hash_of, is_open_folder, walk
 from hpckit.collections.lockfile import (
     Entry,
     changing,
@@ -35,10 +35,16 @@ from hpckit.collections.source import (
     parse_source,
     repository,
 )
-from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
+from hpckit.collections.trust import (
+    owner_name,
+    repository_faults,
+    set_trusted,
+    trusted,
+    way_out,
+)
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, OutsideError, RequestError
-from hpckit.paths import cache_folder, is_folder, is_there
+from hpckit.paths import cache_folder, is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +76,7 @@ class Change:
         """Return the unified diff between the commits before and now; "" where there are no two.
 
         Raises:
-            OutsideError: the clone is not here.
+            OutsideError: the clone, or the commit before, is not here.
         """
         old, new = self.before and self.before.commit, self.now.commit
         return difference(self.now, old, new) if old and new and old != new else ""
@@ -118,10 +124,28 @@ def _pinned(source: Source, lock: Path, *, trust: bool) -> Change:
 def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
     """Bring a source's collection here, and return what a lock file says of it."""
     folder, commit = _bring(source, rev, trust=trust)
+    try:
+        return _described(source, rev, folder, commit, trust=trust)
+    except ConfigError as error:
+        if commit is None:
+            raise
+        # What was fetched goes again: the place that its owner knows is the repository.
+        raise type(error)(str(error).replace(str(folder), str(source))) from error
+
+
+def _described(
+    source: Source, rev: str | None, folder: Path, commit: str | None, *, trust: bool
+) -> Entry:
     rows = walk(folder)
     refuse_faults(source, folder, rows, trust=trust)
     found = describe_shared(folder, "group")
     files = file_hashes(folder, rows)
+    for name in files:
+        if not is_file_name(name):
+            raise ConfigError(
+                f"{name!r} has a sign that is not printable, or is not UTF-8. Rename the file "
+                f"in {source}."
+            )
     return Entry(
         name=found.name,
         source=str(source),
@@ -134,7 +158,7 @@ def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
 
 
 def _bring(source: Source, rev: str | None, *, trust: bool) -> tuple[Path, str | None]:
-    if source.folder and not is_folder(source.folder):
+    if source.folder and not is_open_folder(source.folder):
         raise RequestError(
             f"Collection {str(source.folder)!r} is not a folder on this machine. A repository is "
             "written git+https://HOST/PATH.git@BRANCH."
@@ -151,13 +175,15 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
     """Refuse a repository on this machine that everybody can write.
 
     Raises:
-        RequestError: with the first reason and what to do.
+        RequestError: with the first reason and what to do, or a part of it may not be read.
     """
-    found = [] if source.folder is None else list(repository_faults(source.folder))
+    try:
+        found = [] if source.folder is None else list(repository_faults(source.folder))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", at=error.filename) from error
     if found and not trust and str(source) not in trusted():
         raise RequestError(
-            f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the "
-            "collection as it is: "
+            f"{found[0]}. {way_out(found[0])}If you trust the collection as it is: "
             f"hpckit collections add --trust {source}"
         )
 

@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.collections.collection import Collection, Unusable, describe_shared
-from hpckit.collections.contents import Rows, glance, hash_of, remembered_hashes, walk
+from hpckit.collections.contents import (
+    Rows,
+    glance,
+    hash_of,
+    is_open_folder,
+    remembered_hashes,
+    walk,
+)
 from hpckit.collections.lockfile import Entry
 from hpckit.collections.source import Source, checkout_folder
 from hpckit.collections.trust import (
@@ -19,6 +26,7 @@ from hpckit.collections.trust import (
     link_faults,
     owner_name,
     trusted,
+    way_out,
     writer_faults,
 )
 from hpckit.errors import ConfigError, HpckitError
@@ -74,14 +82,14 @@ def folder_of(entry: Entry) -> Path | None:
     """Return the folder of an entry, None if it is not here (now).
 
     Raises:
-        ConfigError: it is in a cache that others can write.
+        ConfigError: it is in a cache that others can write, or this user may not look.
     """
     place = entry.parsed_source()
     folder = Path(place.location)
     if entry.commit:
         folder = checkout_folder(place, entry.commit, cache_folder())
         refuse_foreign(folder, CACHE)
-    return folder if folder.is_dir() else None
+    return folder if is_open_folder(folder) else None
 
 
 def refuse_faults(
@@ -100,9 +108,8 @@ def refuse_faults(
     found = list(link_faults(folder, rows) if place.is_git else faults(folder, rows))
     if found and not trust and str(place) not in trusted():
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        mend = "" if place.is_git else "Its owner can fix this: chmod -R o-w. "
         raise UntrustedError(
-            f"{found[0]}{more}. {mend}If you trust the collection as it is: "
+            f"{found[0]}{more}. {way_out(found[0])}If you trust the collection as it is: "
             f"hpckit collections add --trust {place}"
         )
 
@@ -128,7 +135,7 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
         origin=origin,
         state="refused",
         why=(
-            f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the folder as it is: "
+            f"{found[0]}. {way_out(found[0])}If you trust the folder as it is: "
             f"hpckit collections trust {shlex.quote(source)}"
         ),
         source=source,

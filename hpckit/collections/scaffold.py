@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from hpckit.collections.collection import is_name
 from hpckit.errors import OutsideError, RequestError
 from hpckit.version import DISTRIBUTION, __version__
 
@@ -10,7 +11,7 @@ from hpckit.version import DISTRIBUTION, __version__
 SCAFFOLDED = ("collection", "site", "workload", "rule")
 _MANIFEST = f"""\
 # yaml-language-server: $schema=.hpckit/collection.schema.json
-name: NAME
+name: "NAME"
 description: What one group shares with its members
 contact: you@example.org
 url: https://example.org/NAME
@@ -152,15 +153,20 @@ def make_collection(folder: Path) -> list[Path]:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.absolute().name).strip("-._")
     if not name:
         raise RequestError(f"{str(folder)!r} gives the collection no name: letters or digits.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{str(folder)!r} is there already, and not empty.")
+    if not is_name(name):
+        raise RequestError(
+            f"{str(folder)!r} gives the collection the name {name!r}, which hpckit needs itself. "
+            "Give the folder another name."
+        )
     written = []
     try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RequestError(f"{str(folder)!r} is there already, and not empty.")
         for place, text in _FILES.items():
             path = folder / place.replace("NAME", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as file:  # "x" follows no link
-                file.write(text.replace("NAME", name))
+                file.write(re.sub(r"\bNAME", name, text))  # not WANDB_NAME
             written.append(path)
         (folder / "check").chmod(0o755)
     except OSError as error:

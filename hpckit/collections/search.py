@@ -79,7 +79,7 @@ def _rows(
         yield from _locked(theirs, "user lock")
     for folder in _named_folders(environ):
         yield from _at(folder, "group", broken)
-    yield from _at(Path("/etc/hpckit"), "site-wide", broken)
+    yield from _site_wide(Path("/etc/hpckit"), broken)
     yield describe(builtin_folder().resolve(), "built-in")
 
 
@@ -100,6 +100,21 @@ def _at(
             broken.append(error)
             name = folder.name if origin == "group" else origin
             yield Collection(name=name, path=folder.resolve(), origin=origin)
+
+
+def _site_wide(folder: Path, broken: list[ConfigError] | None) -> Iterator[Collection | Unusable]:
+    """Yield the collection for all users, or why not: a user can neither mend it nor leave it."""
+    name = "site-wide"
+    try:
+        for part in ("", "templates", "templates/sites", "workloads"):
+            if is_there(folder / part) and not os.access(folder / part, os.R_OK | os.X_OK):
+                raise ConfigError(  # as root's umask of 077 makes it
+                    f"cannot be read. Root can let all users read it: chmod -R a+rX {folder}.",
+                    at=folder / part,
+                )
+        yield from _at(folder, name, broken)
+    except ConfigError as error:
+        yield Unusable(name=name, origin=name, state="broken", why=str(error), source=str(folder))
 
 
 def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:
@@ -137,7 +152,7 @@ def _named_folders(environ: Mapping[str, str]) -> list[Path]:
         if not _holds_collection(folder):
             raise ConfigError(
                 f"Collection {str(folder)!r} of HPCKIT_COLLECTIONS is not a folder with templates/ "
-                "or workloads/. Correct the variable or make the folder."
+                "or workloads/ that you may read. Correct the variable, or make or open the folder."
             )
     return folders
 

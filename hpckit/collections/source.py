@@ -62,7 +62,12 @@ def parse_source(word: str) -> Source:
         raise RequestError(f"The source is empty. It must be {_KNOWN}.")
     # absolute(), not resolve(): a group may publish by turning a link to the next version.
     folder = typed_path(word)
-    return Source(is_git=False, location=str(folder.resolve() if ".." in folder.parts else folder))
+    place = str(folder.resolve() if ".." in folder.parts else folder)
+    if not place.isprintable():
+        raise RequestError(
+            f"{place!r} has a sign that is not printable, or is not UTF-8. Rename the folder."
+        )
+    return Source(is_git=False, location=place)
 
 
 def _git_source(word: str) -> Source:

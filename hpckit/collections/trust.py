@@ -30,6 +30,7 @@ from hpckit.paths import (
 from hpckit.values import rebuild
 
 _ROOT = 0
+_REPLACED = ", and could replace the folder"
 
 
 @frozen(kw_only=True)
@@ -119,6 +120,15 @@ def _is_circle(path: Path) -> bool:
     return False
 
 
+def way_out(fault: str) -> str:
+    """Return what the owner can do about one of these, as a sentence with a blank behind it."""
+    for who, mode in (("everybody can write to", "o-w"), ("group ", "g-w")):
+        if fault.startswith(who):
+            above = fault.endswith((_REPLACED, " above it"))
+            return f"Its owner can fix this: chmod {'' if above else '-R '}{mode}. "
+    return ""
+
+
 def repository_faults(folder: Path) -> Iterator[str]:
     """Yield what everybody can write of a git repository: they could move its branches."""
     inner = folder / ".git" if (folder / ".git").is_dir() else folder
@@ -188,7 +198,7 @@ def _of_parents_mode(parent: Path, status: os.stat_result, top: os.stat_result) 
     if status.st_mode & stat.S_ISVTX:  # in /tmp only a file's owner may move it
         return
     if status.st_mode & stat.S_IWOTH:
-        yield f"everybody can write to {parent}, and could replace the folder"
+        yield f"everybody can write to {parent}{_REPLACED}"
     elif status.st_mode & stat.S_IWGRP and not (
         status.st_uid == _ROOT or _group_is_known(status, top)
     ):

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hpckit.errors import OutsideError
-from hpckit.files import replace_file
+from hpckit.files import DamagedFileError, read_bytes, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.paths import make_folder
 from hpckit.sites import read_site
@@ -84,11 +84,11 @@ def _unknown(page: str) -> set[str]:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_bytes(path).decode(errors="replace")
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise OutsideError(f"{path}: cannot be read: {error.strerror}.") from error
+    except (OSError, DamagedFileError) as error:
+        raise OutsideError(f"{path}: cannot be read: {reason(error)}.") from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -141,7 +141,7 @@ def _gpu_refusals(job: Job, spec: JobSpec, limits: PartitionLimits) -> Iterator[
         )
         yield "gpus", text
     else:
-        kind = f" with {job.gpu_type}" if job.gpu_type else ""
+        kind = f" with {job.gpu_type}" if job.gpu_type and per_node else ""
         text = (
             f"--gpus {job.gpus_per_node} per node is more than the {per_node} of a node{kind} "
             f"at site {job.site.name!r}.{_fewer_per_node(job, spec, per_node)}"
@@ -150,6 +150,8 @@ def _gpu_refusals(job: Job, spec: JobSpec, limits: PartitionLimits) -> Iterator[
 
 
 def _gpus_of_a_node(job: Job, limits: PartitionLimits) -> int | None:
+    if limits.gpus_per_node == 0:  # of no type either, also where the site has a default one
+        return 0
     per_node = job.site.gpu_types.get(job.gpu_type or "", limits.gpus_per_node)
     return job.site.gpus_per_node if per_node is None else per_node
 

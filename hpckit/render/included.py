@@ -33,6 +33,17 @@ def is_part(found: Found, known: Names[str], collections: tuple[Collection, ...]
     return bool(own and own & names_given(found.name, collections))
 
 
+def is_piece(found: Found, collections: tuple[Collection, ...]) -> bool:
+    """Say whether others include a template that alone is no whole script."""
+    from jinja2 import nodes
+
+    tree = _parsed(found)
+    if tree is None or tree.find(nodes.Extends) or "#!" in read_template(found, script=False):
+        return False
+    trees = (_parsed(other) for other in list_templates(collections).values())
+    return any(found.name in _included(other) for other in trees if other)
+
+
 def _included(tree: Any) -> set[str]:  # noqa: ANN401
     from jinja2 import nodes
 

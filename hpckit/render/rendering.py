@@ -90,13 +90,18 @@ def render(
     except jinja2.TemplateRuntimeError as error:  # the sandbox's SecurityError is one
         raise TemplateError(f"{str(error).rstrip('.')}.", at=_location(error, found)) from error
     except _OF_VALUES as error:
-        why = f"{error} is not there" if isinstance(error, KeyError) else str(error)
-        raise TemplateError(f"{why}.", at=_location(error, found)) from error
+        raise TemplateError(f"{_why(error)}.", at=_location(error, found)) from error
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__
         raise TemplateError(f"the template is nested too deeply: {why}.", at=found.path) from error
     text, origins = take_marks(text, list(_MARKED)) if trace else (text, ())
     return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "recursion too deep: templates, blocks or macros may use one another in a circle"
+    return f"{error} is not there" if isinstance(error, KeyError) else str(error)
 
 
 def _refuse_left_out(environment: "SandboxedEnvironment", loader: Loader) -> None:

@@ -1,5 +1,6 @@
 """The schemas of the other files of a collection: its manifest, workloads, rules, its lock file."""
 
+from hpckit.collections.collection import NEEDED
 from hpckit.collections.lockfile import COMMIT, FILE_HASH, FORMAT, HASH
 from hpckit.launchers import LAUNCHERS
 from hpckit.schemas.words import (
@@ -32,7 +33,7 @@ def collection() -> Schema:
             "description": text(),
             "contact": text("Whom to ask."),
             "url": text(),
-            "hpckit": text("The version it needs, as '>=0.2'."),
+            "hpckit": text("The version it needs, as '>=0.2'.", pattern=f"^{NEEDED}$"),
             "ledger": text("A folder's whole path, for `hpckit report`.", pattern="^[/$~]"),
             "code": mapping(
                 {

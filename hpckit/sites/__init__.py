@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import nearest, read_document
-from hpckit.errors import RequestError
+from hpckit.errors import ConfigError, RequestError
 from hpckit.kept import kept, stamp
 from hpckit.sites.reading import read_site
 from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
@@ -32,20 +32,37 @@ def detect_site(
     collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
 ) -> str:
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
-    return _detected(list_sites(collections), environ)
+    return _detected(list_sites(collections), collections, environ)
 
 
-def detect_among(sites: Iterable[Site], environ: Mapping[str, str] = os.environ) -> str:
+def detect_among(
+    sites: Iterable[Site],
+    collections: tuple[Collection, ...],
+    environ: Mapping[str, str] = os.environ,
+) -> str:
     """Return the same of sites that have been read."""
+    known = {row.name: row for row in sites}
+    ordered = _in_order({name: row.found for name, row in known.items() if row.found}, collections)
     return environ.get("HPCKIT_SITE") or _first(
-        ((row.name, row.identify) for row in sites), environ
+        ((name, known[name].identify) for name in ordered), environ
     )
 
 
-def _detected(known: Mapping[str, Found], environ: Mapping[str, str]) -> str:
+def _detected(
+    known: Mapping[str, Found], collections: tuple[Collection, ...], environ: Mapping[str, str]
+) -> str:
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
-    return _first(zip(known, _identifiers(known), strict=True), environ)
+    ordered = _in_order(known, collections)
+    try:
+        return _first(zip(ordered, _identifiers(ordered), strict=True), environ)
+    except ConfigError:  # one that is wrong matters where none before it fits
+        return _first(((name, _identify(row.path)) for name, row in ordered.items()), environ)
+
+
+def _in_order(known: Mapping[str, Found], collections: tuple[Collection, ...]) -> dict[str, Found]:
+    """Return sites as the search path has their collections: one's own is before hpckit's."""
+    return dict(sorted(known.items(), key=lambda row: collections.index(row[1].collection)))
 
 
 def _first(sites: Iterable[tuple[str, Mapping[str, str]]], environ: Mapping[str, str]) -> str:
@@ -61,8 +78,7 @@ def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
     paths = [found.path for found in known.values()]
 
     def read() -> list[dict[str, str]]:
-        found = (read_document(path, "a site").text_mapping("identify") for path in paths)
-        return [{str(key): str(value) for key, value in identify.items()} for identify in found]
+        return [_identify(path) for path in paths]
 
     try:
         looks = [path.stat() for path in paths]
@@ -71,6 +87,11 @@ def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
     marks = (f"{at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for at in looks)
     found: list[dict[str, str]] = kept(read, stamp(__file__), *map(str, paths), *marks)
     return found
+
+
+def _identify(path: Path) -> dict[str, str]:
+    found = read_document(path, "a site").text_mapping("identify")
+    return {str(key): str(value) for key, value in found.items()}
 
 
 def full_hostname() -> str:
@@ -95,7 +116,7 @@ def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
         RequestError: no such site. ConfigError: its file is wrong.
     """
     known = list_sites(collections)
-    name = _detected(known, os.environ) if name is None else name
+    name = _detected(known, collections, os.environ) if name is None else name
     if name not in known:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."

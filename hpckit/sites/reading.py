@@ -178,11 +178,17 @@ def _modules(fields: Fields, collections: tuple[Collection, ...] | None) -> str:
 
 def _variables(fields: Fields) -> dict[str, str]:
     variables = fields.text_mapping("env")
-    for name in variables:
+    for name, value in variables.items():
+        at = fields.mapping("env", "env").at(name)
         if not re.fullmatch(_VARIABLE, name):
+            raise ConfigError(f"{name!r} cannot be the name of an environment variable.", at=at)
+        if re.search(
+            r"\$[A-Za-z_{(]", value
+        ):  # as in PATH: /opt/bin:$PATH, the end of all programs
             raise ConfigError(
-                f"{name!r} cannot be the name of an environment variable.",
-                at=fields.mapping("env", "env").at(name),
+                f"{name!r} is {value!r}, but 'env' exports values as they stand, with '$'. Write "
+                f'it in setup: ["export {name}={value}"]',
+                at=at,
             )
     return variables
 
@@ -286,4 +292,5 @@ def _minutes(fields: Fields, key: str) -> int | None:
     try:
         return parse_minutes(text)
     except RequestError as error:
-        raise ConfigError(str(error), at=fields.at(key)) from error
+        why = f"{error} Without a limit, leave {key!r} out."
+        raise ConfigError(why, at=fields.at(key)) from error

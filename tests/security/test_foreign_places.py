@@ -12,6 +12,7 @@ import pytest
 from hpckit.collections import contents, trust
 from hpckit.collections.contents import remembered_hashes, walk
 from hpckit.collections.pinned import refused_place
+from hpckit.collections.search import _site_wide
 from tests.conftest import Answer, write_files
 from tests.unit.lab import make_lab, make_repository, version
 
@@ -109,6 +110,23 @@ def test_what_may_not_be_read_hides_nothing_beside_it(here: Path) -> None:
         (here / name).chmod(0o700)
         assert "belongs to 61003" in as_user(61004, lambda: refused_place(here, "project").why)
         (here / name).chmod(0o755)
+
+
+def test_what_is_for_all_users_and_closed_to_them_is_not_passed_over(here: Path) -> None:
+    for folder in (*here.parents, here):
+        if folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    make_lab(here / "etc")
+
+    def told() -> str:
+        return next(_site_wide(here / "etc", None)).label()
+
+    for name in ("templates/sites", "templates", "workloads", "."):
+        (here / "etc" / name).chmod(0o700)
+        why = as_user(61004, lambda: next(_site_wide(here / "etc", None)).why)
+        assert "cannot be read. Root can let all users read it: chmod -R a+rX" in why, name
+        (here / "etc" / name).chmod(0o755)
+    assert as_user(61004, told) == "lab (site-wide)"
 
 
 def as_user(uid: int, ask: Callable[[], str]) -> str:

@@ -17,6 +17,7 @@ from hpckit.cli import main
 from hpckit.run_folders.find import find_runs
 from hpckit.run_folders.runs import list_runs, read_run
 from tests.conftest import HPCKIT, Answer
+from tests.unit.lab import make_repository
 from tests.unit.made import make_run
 
 COLLEAGUE, GROUP = 61002, 61000
@@ -114,6 +115,31 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
         str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
         for path in [folder, *folder.rglob("*")]
     }
+
+
+def test_a_collection_that_is_closed_is_one_error(lab: Path) -> None:
+    closed = lab / "closed"
+    ours = make_repository(closed / "lab")
+    assert as_colleague(lab, "collections", "add", str(ours)).status == 0
+    closed.chmod(0o700)
+    add = ["collections", "add"]
+    for words in (
+        [*add, str(ours)],
+        [*add, f"git+file://{ours}"],
+        ["collections", "trust", str(ours)],
+        ["collections", "new", str(closed / "new")],
+        ["collections", "update"],
+        ["collections", "sync"],
+    ):
+        answer = as_colleague(lab, *words)
+        assert answer.status in (1, 2, 3), answer
+        assert "Permission denied" in answer.err
+        assert len(answer.err.splitlines()) == 1
+    assert "broken" in as_colleague(lab, "collections", "list").out
+    closed.chmod(0o755)
+    (ours / ".git" / "objects").chmod(0o700)
+    answer = as_colleague(lab, *add, f"git+file://{ours}")
+    assert (answer.status, "objects: cannot be read: Permission" in answer.err) == (2, True)
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ import pytest
 
 from hpckit.collections import builtin_folder, content_hash, find_all, search_path
 from hpckit.collections import search as places
+from hpckit.collections.collection import describe
 from hpckit.errors import ConfigError
 from tests.conftest import Answer, write_files
 
@@ -62,10 +63,37 @@ def test_a_group_may_describe_itself(here: Path, monkeypatch) -> None:
     assert search_path()[-1].label() == "built-in"
 
 
+@pytest.mark.parametrize(
+    ("needed", "why"),
+    [
+        (">=0.1, <0.2", "must be the oldest version that will do"),
+        ("==0.0.5", "must be the oldest version that will do"),
+        ("soon", "must be the oldest version that will do"),
+        (">=9.1", "needs hpckit >=9.1"),
+    ],
+)
+def test_the_version_that_a_collection_needs(here: Path, needed: str, why: str) -> None:
+    write_files(here, {"hpckit.yaml": f"hpckit: '{needed}'\n"})
+    with pytest.raises(ConfigError, match=why):
+        describe(here, "project")
+    for fine in (">=0.0.1", ">= 0.1", "0.1"):
+        write_files(here, {"hpckit.yaml": f"hpckit: '{fine}'\n"})
+        describe(here, "project")
+
+
 def test_a_named_folder_must_be_a_collection(here: Path, monkeypatch) -> None:
     monkeypatch.setenv("HPCKIT_COLLECTIONS", str(here))
     with pytest.raises(ConfigError, match=r"work' of HPCKIT_COLLECTIONS is not a folder"):
         search_path()
+
+
+def test_a_wrong_manifest_for_all_users_stops_no_command(here: Path) -> None:
+    write_files(here, {"etc/hpckit.yaml": "nmae: x\n", "etc/templates/sites/a.yaml": ""})
+    [found] = places._site_wide(here / "etc", None)
+    assert (found.name, found.state) == ("site-wide", "broken")
+    assert "hpckit.yaml:1: unknown key 'nmae'" in found.why
+    write_files(here, {"etc/hpckit.yaml": "name: x\n"})
+    assert [row.label() for row in places._site_wide(here / "etc", None)] == ["x (site-wide)"]
 
 
 def test_the_first_file_wins_and_says_what_it_shadows(here: Path, monkeypatch) -> None:

@@ -4,12 +4,14 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import hpckit
+from hpckit.collections import manage
 from hpckit.collections.lockfile import changing, read_lock
 from hpckit.collections.manage import add
 from tests.conftest import Answer, add_program, write_files
@@ -189,7 +191,7 @@ def test_a_vanished_folder_breaks_nothing_else(here: Path, lab: Path, cli: Cli) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("<<<<<<< HEAD\n", "hpckit.lock:1: is not valid JSON"),
+        ("<<<<<<< HEAD\n", "hpckit.lock:1: has a merge conflict"),
         ('{"format": 9, "collections": []}', "has format 9"),
         ('{"format": 1, "collections": [{"name": "built-in", "source": "/x"}]}', "built-in"),
         ('{"format": 1, "collections": [{"name": "x", "source": "ext::sh"}]}', "must be a folder"),
@@ -303,6 +305,75 @@ def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
     assert cli("collections", "add", str(lab), "--project").status == 0
     assert cli("collections", "add", str(other), "--user").status == 0
     return lab, other
+
+
+def test_what_is_wrong_in_a_repository_is_named_by_its_place_there(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    commit(repo, {"hpckit.yaml": "name: lab\nname: two\n"})
+    said = cli("collections", "add", f"git+file://{repo}@main").err
+    assert f"error: git+file://{repo}/hpckit.yaml:2: key 'name' is given twice." in said
+    (repo / "templates" / "out").symlink_to("/etc/passwd")
+    commit(repo, {"hpckit.yaml": FILES["hpckit.yaml"]})
+    said = cli("collections", "add", f"git+file://{repo}@main").err
+    assert f"error: git+file://{repo}/templates/out is a link to /etc/passwd, outside" in said
+
+
+def test_a_commit_may_be_written_in_capitals(here: Path, repo: Path, cli: Cli) -> None:
+    commit_ = git(repo, "rev-parse", "HEAD")
+    assert cli("collections", "add", f"git+file://{repo}@{commit_.upper()}").status == 0
+    assert read_lock(user_lock(here))[0].commit == commit_
+    assert cli("collections", "update").status == 0
+
+
+def test_a_repository_of_sha256_is_one_like_others(here: Path, cli: Cli) -> None:
+    repo = make_lab(here.parent / "srv" / "sums")
+    git(repo, "init", "--quiet", "--initial-branch=main", "--object-format=sha256")
+    first = commit(repo)
+    assert len(first) == 64
+    assert cli("collections", "add", f"git+file://{repo}@main").status == 0
+    second = commit(repo, version("two"))
+    assert cli("collections", "update").status == 0
+    assert "+export LAB=two" in cli("collections", "diff", "lab").out
+    entry = read_lock(user_lock(here))[0]
+    assert (entry.previous, entry.commit) == (first, second)
+    assert "as pinned" in cli("collections", "verify").out
+
+
+def test_what_cannot_be_compared_any_more_is_told(here: Path, repo: Path, cli: Cli) -> None:
+    cli("collections", "add", f"git+file://{repo}@main")
+    git(repo, "commit", "--quiet", "--amend", "--message=anew")
+    git(repo, "tag", "--delete", "v1")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "--quiet", "--prune=now")
+    shutil.rmtree(here.parent / "home" / ".cache" / "hpckit" / "collections")
+    answer = cli("collections", "update", "--dry-run")
+    assert (answer.status, "what was pinned is not in its history" in answer.out) == (0, True)
+    assert "nothing can be compared with it." in answer.err
+    assert cli("collections", "update").status == 0
+    answer = cli("collections", "diff", "lab")
+    assert answer.status == 3
+    assert "is not on this machine, and no branch or tag leads to it any more" in answer.err
+
+
+def test_a_merge_conflict_of_the_lock_is_called_so(here: Path, repo: Path, cli: Cli) -> None:
+    git(here, "init", "--quiet", "--initial-branch=main")
+    cli("collections", "add", "--project", f"git+file://{repo}@main")
+    commit(here)
+    git(here, "branch", "theirs")
+    for branch, word in (("theirs", "two"), ("main", "three")):
+        git(here, "checkout", "--quiet", branch)
+        commit(repo, version(word))
+        cli("collections", "update")
+        commit(here)
+    with pytest.raises(subprocess.CalledProcessError):
+        git(here, "merge", "theirs")
+    for words in (["update"], ["sync"], ["verify"]):
+        answer = cli("collections", *words)
+        assert answer.status == 2
+        assert "hpckit.lock:8: has a merge conflict of git's." in answer.err
+    git(here, "checkout", "--ours", "hpckit.lock")
+    assert cli("collections", "update").status == 0
 
 
 def test_the_number_that_list_shows_means_that_one(here: Path, lab: Path, cli: Cli) -> None:
@@ -439,6 +510,69 @@ def test_a_line_break_in_a_files_name_breaks_no_line(here: Path, lab: Path, cli:
         lines = cli(*words).out.splitlines()
         assert [line for line in lines if "odd\\nname.j2" in line]
         assert not [line for line in lines if line.startswith("name.j2")]
+
+
+def test_a_head_that_names_no_branch_is_no_branch_asked_for(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    """As `git init --bare` leaves it where the first push is of another branch."""
+    bare = here.parent / "srv" / "bare.git"
+    git(here, "init", "--quiet", "--bare", "--initial-branch=master", str(bare))
+    answer = cli("collections", "add", f"git+file://{bare}")
+    assert (answer.status, "has no branch: nothing was committed" in answer.err) == (2, True)
+    git(repo, "push", "--quiet", str(bare), "main")
+    assert cli("collections", "add", f"git+file://{bare}").status == 0
+    git(repo, "push", "--quiet", str(bare), "main:other")
+    cli("collections", "remove", "lab")
+    answer = cli("collections", "add", f"git+file://{bare}")
+    assert answer.status == 2
+    assert "no default branch: add @BRANCH. Branches: main, other." in answer.err
+
+
+@pytest.mark.parametrize("name", [b"h\xe9.py", b"a\nb.py"])
+def test_a_name_that_no_lock_file_can_contain_is_one_error(
+    here: Path, lab: Path, repo: Path, cli: Cli, name: bytes
+) -> None:
+    for folder in (lab, repo):
+        (folder / "workloads" / "lab-hello" / os.fsdecode(name)).write_text("")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "odd")
+    for source in (str(lab), f"git+file://{repo}"):
+        answer = cli("collections", "add", source)
+        assert answer.status == 2
+        assert len(answer.err.splitlines()) == 1
+        assert f"Rename the file in {source}." in answer.err
+
+
+def test_a_name_of_another_encoding_stops_nothing(
+    here: Path, lab: Path, cli: Cli, monkeypatch
+) -> None:
+    assert cli("collections", "add", str(lab)).status == 0
+    odd = os.fsdecode(b"h\xe9")
+    (lab / "workloads" / "lab-hello" / f"{odd}.py").write_text("")
+    write_files(here, {f"templates/sites/{odd}.yaml": "description: d\n"})
+    assert cli("submit", "lab-hello", "--dry-run", "--site", odd).status == 0
+    assert "+ workloads/lab-hello/h\\udce9.py" in cli("collections", "verify").out
+    shutil.copytree(lab, here / odd)
+    monkeypatch.chdir(odd)
+    answer = cli("collections", "add", ".")
+    assert (answer.status, "Rename the folder." in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o664, 0o664), (0o640, 0o640), (0o666, 0o664)])
+def test_a_lock_stays_as_open_as_it_was(
+    here: Path, lab: Path, cli: Cli, before: int, after: int
+) -> None:
+    cli("collections", "add", "--project", str(lab))
+    (here / "hpckit.lock").chmod(before)
+    umask = os.umask(0o077)
+    try:
+        write_files(lab, version("two"))
+        lab.joinpath("templates/slurm/base.sh.j2").chmod(0o644)
+        assert manage.update(here / "hpckit.lock", read_lock(here / "hpckit.lock")[0]).files
+    finally:
+        os.umask(umask)
+    assert (here / "hpckit.lock").stat().st_mode & 0o777 == after
 
 
 def test_what_add_says_of_its_lock_is_what_list_says(here: Path, lab: Path, cli: Cli) -> None:

@@ -54,6 +54,23 @@ def pipe(lab: Path) -> None:
     os.mkfifo(lab / "templates" / "x.j2")
 
 
+@pytest.mark.parametrize(
+    ("breaking", "way_out"),
+    [
+        (open_file, "hello.py. Its owner can fix this: chmod -R o-w. If you trust"),
+        (open_parent, "replace the folder. Its owner can fix this: chmod o-w. If you trust"),
+        (link_out, "outside the collection. If you trust"),
+        (circle, "is a broken link (and 1 more). If you trust"),
+        (pipe, "is neither a file nor a folder. If you trust"),
+    ],
+)
+def test_what_the_owner_is_told_to_do_would_help(
+    lab: Path, cli: Cli, breaking: Callable[[Path], None], way_out: str
+) -> None:
+    breaking(lab)
+    assert way_out in cli("collections", "add", str(lab)).err
+
+
 BREAK = [
     (open_file, "everybody can write"),
     (open_folder, "everybody can write"),

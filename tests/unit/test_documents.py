@@ -69,7 +69,10 @@ def test_absent_keys_give_their_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("take", "says"),
     [
-        (lambda fields: fields.text("flag"), "2: 'flag' is True, must be a text"),
+        (
+            lambda fields: fields.text("flag"),
+            "2: 'flag' is True, must be a text. Put it in quotes: \"true\".",
+        ),
         (lambda fields: fields.integer("flag"), "2: 'flag' is True, must be a whole number"),
         (lambda fields: fields.integer("list"), "3: 'list' is a list, must be a whole number"),
         (lambda fields: fields.integer("word"), "1: 'word' is 'w', must be a whole number"),
@@ -164,6 +167,7 @@ def test_random_bytes_are_a_site_or_an_error_of_ours(tmp_path: Path, content: by
     ("word", "known", "says"),
     [
         ("alviss", ["alvis", "generic"], "Did you mean 'alvis'?"),
+        ("A100", ["a100", "h100"], "Did you mean 'a100'?"),
         ("zzz", ["b", "a"], "Known: a, b."),
         ("zzz", [], "No names are known."),
     ],

@@ -1,6 +1,7 @@
 """`hpckit init` and `sites detect` against programs that say what a cluster would."""
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -134,6 +135,13 @@ def test_a_preview_refuses_the_names_that_init_refuses(here: Path, newest: Clust
         assert "'a b' is not a valid site name" in done.err
 
 
+def test_a_pipe_in_the_sites_place_is_not_waited_for(here: Path, newest: Cluster, cli) -> None:
+    site_file(here).parent.mkdir(parents=True)
+    os.mkfifo(site_file(here))
+    done = cli("init")
+    assert (done.status, "newest.yaml: cannot be read" in done.err) == (3, True)
+
+
 def test_json_is_one_document(here: Path, newest: Cluster, cli) -> None:
     record = json.loads(cli("init", "--json").out)
     assert (record["site"], record["outcome"]) == ("newest", "written")
@@ -145,6 +153,8 @@ def test_without_slurm_there_is_nothing_to_find(here: Path, cli, monkeypatch) ->
     done = cli("init")
     assert done.status == 3
     assert "No program of Slurm answers here" in done.err
+    assert ". Log in to the cluster; or copy" in done.err
+    assert ".. " not in done.err
     assert cli("sites", "detect").status == 3
     assert not site_file(here).parent.exists()
 

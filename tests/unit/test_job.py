@@ -252,6 +252,8 @@ REFUSED = [
     ("gpus", {"gpus": 9, "gpu_type": "T4"}, "the 8 of a node with T4"),
     ("gpus", {"partition": "cpu"}, "partition 'cpu' have no GPU, .* Give --gpus 0, or another"),
     ("gpus", {"partition": "cpu", "gpus": 2}, "more than the 0 of a node at site 'box'[.] "),
+    ("gpus", {"partition": "cpu", "gpu_type": "T4"}, "partition 'cpu' have no GPU, .* Give --gp"),
+    ("gpus", {"partition": "cpu", "gpus": 2, "gpu_type": "T4"}, "than the 0 of a node at site"),
     ("gpu-type", {"gpu_type": "H100"}, "no GPU type 'H100'"),
     ("time", {"time_min": 121}, "02:01:00 is over the limit 02:00:00 of partition 'gpu'"),
     (

@@ -108,6 +108,26 @@ def test_each_planted_fault_is_found_by_file_and_line(here: Path, cli: Cli) -> N
 
 
 @pytest.mark.long
+def test_lint_of_one_template_finds_what_submit_refuses(here: Path, cli: Cli) -> None:
+    text = BASE + "{% block setupp %}\nexport A=1\n{% endblock %}\n"
+    write_files(here, {"templates/slurm/vain.sh.j2": text})
+    answer = cli("templates", "lint", "vain")
+    assert answer.status == 1
+    assert "vain.sh.j2:2: block 'setupp' is left out" in answer.out
+    assert "35 plans, 1 finding" in answer.out
+
+
+@pytest.mark.long
+def test_a_piece_that_others_include_is_no_script(here: Path, cli: Cli) -> None:
+    text = BASE + '{% block setup %}\n{% include "slurm/piece.sh.j2" %}\n{% endblock %}\n'
+    write_files(here, {"templates/slurm/lab.sh.j2": text,
+                       "templates/slurm/piece.sh.j2": "export X={{ run.id }}\n"})  # fmt: skip
+    assert lint(cli, here) == {}
+    (here / "templates/slurm/lab.sh.j2").unlink()
+    assert "script whose first line is" in cli("templates", "lint").out
+
+
+@pytest.mark.long
 def test_a_collection_without_faults_has_none(here: Path, cli: Cli) -> None:
     make_lab(here)
     assert lint(cli, here) == {}
@@ -156,6 +176,7 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     monkeypatch.chdir("our lab")
     assert lint(cli, here / "our lab") == {}
     assert cli("submit", "our-lab-hello", "--site", "our-lab-cluster", "--dry-run").status == 0
+    assert "export WANDB_NAME=" in (here / "our lab/templates/slurm/base.sh.j2").read_text()
     text = (here / "our lab" / ".github" / "workflows" / "check.yml").read_text()
     assert "run: ./check" in text
     used = re.findall(r"uses: (\S+)", text)
@@ -172,6 +193,10 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     assert (answer.status, "not empty" in answer.err) == (2, True)
     write_files(here, {"file": ""})
     assert cli("collections", "new", "file").status == 2
+    answer = cli("collections", "new", "project")
+    assert (answer.status, "Give the folder another name." in answer.err) == (2, True)
+    assert cli("collections", "new", "yes").status == 0  # to YAML a truth value
+    assert cli("collections", "add", "yes").status == 0
 
 
 def test_a_collection_deeper_than_any_is_one_error(here: Path, cli: Callable[..., Answer]) -> None:

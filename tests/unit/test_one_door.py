@@ -18,7 +18,6 @@ ALLOWED = {
     "code/making.py": "a project's files, hashed as they are copied, no link followed; writes",
     "payload/environment.py": OWN,
     "detect/login_node.py": PROC,
-    "detect/site_file.py": PROC,
     "schedulers/local/state.py": PROC,
     "payload/importable/hpckit_kept_code.py": "bytecode in a folder of the user's alone; writes",
     "payload/importable/hpckit_meeting.py": "the script itself, in its own process",

@@ -1,4 +1,5 @@
 import _socket
+import json
 import os
 import socket
 from pathlib import Path
@@ -168,6 +169,20 @@ def test_versions_in_variables_keep_their_zero(tmp_path: Path) -> None:
     assert site(tmp_path, FULL).env == {"OMP_NUM_THREADS": "4", "VERSION": "3.10"}
 
 
+@pytest.mark.parametrize("value", ["/opt/bin:$PATH", "${SCRATCH}/hf", "$(hostname)"])
+def test_a_variable_that_would_not_be_filled_in_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"box.yaml:2: 'P' is .* Write it in setup: \[\"export P="
+    ):
+        site(tmp_path, f"description: d\nenv: {{P: '{value}'}}\n")
+    assert site(tmp_path, "description: d\nenv: {P: 'a$'}\n").env == {"P": "a$"}
+
+
+def test_an_endless_time_limit_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"box.yaml:3: .* Without a limit, leave 'max_time' out"):
+        site(tmp_path, "description: d\npartitions:\n  long: {max_time: UNLIMITED}\n")
+
+
 def test_a_site_needs_only_a_description(tmp_path: Path) -> None:
     box = site(tmp_path, "description: d\n")
     assert (box.time_min, box.modules, box.environment, box.partitions) == (60, "none", "none", {})
@@ -270,6 +285,32 @@ def test_a_changed_site_is_detected_at_once(here: Path, monkeypatch: pytest.Monk
         write_files(here, {"templates/sites/box.yaml": text})
         assert path.stat().st_size == len(text)
         assert [detect_site(search_path()) for _ in range(2)] == [expected] * 2
+
+
+def test_ones_own_site_is_before_one_of_hpckit_that_fits_too(here: Path, cli, monkeypatch) -> None:
+    monkeypatch.setenv("NERSC_HOST", "perlmutter")
+    assert detect_site(search_path()) == "perlmutter"
+    write_files(here.parent, {"home/.config/hpckit/templates/sites/zlab.yaml":
+                              "description: d\nidentify:\n  NERSC_HOST: perl*\n"})  # fmt: skip
+    assert detect_site(search_path()) == "zlab"
+    assert find_site(None, search_path()).name == "zlab"
+    shown = json.loads(cli("sites", "list", "--json").out)
+    assert [row["name"] for row in shown if row["here"]] == ["zlab"]
+    write_files(here, {"templates/sites/zz.yaml": "description: d\nidentify: {NERSC_HOST: '*r'}\n"})
+    assert detect_site(search_path()) == "zz"
+
+
+def test_a_wrong_site_file_of_others_stops_none_whose_own_fits(here: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NERSC_HOST", "perlmutter")
+    group = {f"{name}/templates/x.j2": "" for name in ("group", "work")}
+    write_files(here.parent, {**group, "group/templates/sites/a.yaml": "description: [\n",
+                              "work/templates/sites/zlab.yaml":
+                              "description: d\nidentify:\n  NERSC_HOST: perl*\n"})  # fmt: skip
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(here.parent / "group"))
+    assert find_site(None, search_path()).name == "zlab"
+    (here / "templates" / "sites" / "zlab.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"a.yaml:2: is not valid YAML"):
+        detect_site(search_path())
 
 
 def test_the_environment_names_the_site_over_detection(here: Path, monkeypatch) -> None:
