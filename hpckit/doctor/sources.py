@@ -16,7 +16,7 @@ from hpckit.sources.client import Client
 from hpckit.sources.schemes import CGROUP_PROBE, GPU_SCHEMES
 from hpckit.sources.survey import Kind, survey_series
 from hpckit.stats.js1 import decode
-from hpckit.stats.samples.records import samples_files
+from hpckit.stats.samples.records import has_samples
 from hpckit.text import counted
 
 _RUNS = 20
@@ -33,7 +33,7 @@ def samples_checks(root: Path) -> Iterator[Check]:
     if not runs:
         yield unknown("hpckit's samples", f"there is no run in {root}: hpckit submit makes one")
         return
-    sampled = [run for run in runs if samples_files(run.dir / "samples")]
+    sampled = [run for run in runs if has_samples(run.dir / "samples")]
     what = f"hpckit's samples: {len(sampled)} of the newest {counted(len(runs), 'run')} {where} "
     what += "has some" if len(sampled) == 1 else "have some"
     if sampled:

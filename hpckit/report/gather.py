@@ -42,7 +42,7 @@ from hpckit.slurm.usage_rows import StepUsage
 from hpckit.stats.merge import RANKED, merge
 from hpckit.stats.samples.collecting import uncollected
 from hpckit.stats.samples.columns import Columns, SampleFile
-from hpckit.stats.samples.records import samples_files
+from hpckit.stats.samples.records import has_samples
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
@@ -228,7 +228,7 @@ def live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
         if known.attempts
         and (raw_id := known.attempts[-1].record.raw_id)
         and known.state is JobState.RUNNING
-        and not (known.run and samples_files(known.run.dir / "samples"))
+        and not (known.run and has_samples(known.run.dir / "samples"))
     ]
     return running_steps(ids) if ids else {}
 

@@ -17,7 +17,7 @@ from hpckit.slurm.states import JobState
 from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.pieces import piece_of
-from hpckit.stats.samples.records import samples_files, unlisted
+from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span, grouped, outliving, seen_span
 from hpckit.stats.summary.figures import SourceNote
 from hpckit.text import counted
@@ -236,13 +236,16 @@ def read_folders(
     files: list[Columns] = []
     notes: list[SourceNote] = []
     for folder in folders:
-        for path in samples_files(folder):
+        try:
+            paths = samples_files(folder)
+        except OSError as error:
+            text = f"{folder} cannot be read: {reason(error)}."
+            notes.append(SourceNote(code="unreadable", text=text))
+            continue
+        for path in paths:
             columns = read_file(path.path, path.host, path.restart, notes, drawn=drawn)
             if columns and step in (None, step_of(columns.header.ids)):
                 files.append(columns)
-        if error := unlisted(folder):
-            text = f"{folder} cannot be read: {reason(error)}."
-            notes.append(SourceNote(code="unreadable", text=text))
     return files, notes
 
 

@@ -18,7 +18,7 @@ from hpckit.report.job_samples import OWN_FOLDER, names_of
 from hpckit.report.known_job import SampledJob
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.reading import read_header
-from hpckit.stats.samples.records import Header, samples_files
+from hpckit.stats.samples.records import Header, has_samples, samples_files
 from hpckit.stats.summary.attempts import Span, grouped, seen_span
 from hpckit.stats.summary.figures import SourceNote
 from hpckit.text import in_line, listed
@@ -47,7 +47,9 @@ def check_folder(folder: Path) -> None:
         if samples_files(folder):
             return
         there = folder.is_dir()
-        inside = sorted(str(path) for path in (folder.iterdir() if there else ()) if _holds(path))
+        inside = sorted(
+            str(path) for path in (folder.iterdir() if there else ()) if has_samples(path)
+        )
     except OSError as error:
         raise RequestError(
             f"--samples {folder}: it cannot be read: {reason(error)}. Ask its owner, or give "
@@ -60,13 +62,6 @@ def check_folder(folder: Path) -> None:
         else f"`hpckit sample` writes them to {OWN_FOLDER}/JOBID where it runs, or to its --dir."
     )
     raise RequestError(f"--samples {folder}: {wrong}. {todo}")
-
-
-def _holds(folder: Path) -> bool:
-    try:
-        return bool(samples_files(folder))
-    except OSError:  # a neighbour's own, which nobody asked for
-        return False
 
 
 def find_sampled(job_id: str, step: str | None, samples: Path | None) -> dict[str, SampledJob]:

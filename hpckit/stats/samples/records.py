@@ -275,13 +275,14 @@ def file_names(host: str, restart: int, pid: int) -> Iterator[str]:
 
 
 def samples_files(folder: Path) -> tuple[SamplesPath, ...]:
-    """Return the samples files of a folder by restart, host and pid.
+    """Return the samples files of a folder by restart, host and pid; none if it is not there.
 
-    None if it is not there, or cannot be read: `unlisted` says so.
+    Raises:
+        OSError: it cannot be read.
     """
     try:
         paths = list(folder.iterdir())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
     found = (
         SamplesPath(
@@ -293,12 +294,9 @@ def samples_files(folder: Path) -> tuple[SamplesPath, ...]:
     return tuple(sorted(found, key=lambda file: (file.restart, file.host, file.pid)))
 
 
-def unlisted(folder: Path) -> OSError | None:
-    """Return why nobody can tell which files a folder has; None: one can, or it is missing."""
+def has_samples(folder: Path) -> bool:
+    """Say whether a folder has samples files that this user may see."""
     try:
-        next(folder.iterdir(), None)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        return error
-    return None
+        return bool(samples_files(folder))
+    except OSError:
+        return False
