@@ -47,9 +47,8 @@ def check_folder(folder: Path) -> None:
         if samples_files(folder):
             return
         there = folder.is_dir()
-        inside = sorted(
-            str(path) for path in (folder.iterdir() if there else ()) if has_samples(path)
-        )
+        folders = folder.iterdir() if there else ()
+        inside = sorted(str(path) for path in folders if has_samples(path))
     except OSError as error:
         raise RequestError(
             f"--samples {folder}: it cannot be read: {reason(error)}. Ask its owner, or give "
