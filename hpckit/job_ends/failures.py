@@ -239,7 +239,7 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         yield from _rank_words(run, cause.rank)
     else:
         yield cause.text
-        yield from _last_words(run, cause.lost)
+        yield from _last_words(run, cause)
     if cause.also:
         also = [f"{row.rank} ({_host_and_code(row)})" for row in cause.also]
         yield f"{'also' if cause.rank else 'after that'} failed: {named('rank', also)}"
@@ -275,10 +275,18 @@ def _before_mpi(run: Run, row: RankRecord) -> str | None:
     return last_words((err, row.err_start), (out, row.out_start))
 
 
-def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the traceback of a rank without an end: MPI_Abort ends a rank and its supervisor."""
-    for row in lost:
+def _last_words(run: Run, cause: Cause) -> Iterator[str]:
+    """Yield the traceback of a rank without an end: MPI_Abort ends a rank and its supervisor.
+
+    Where nobody says why they were killed, a last line of stderr may: Open MPI 5 under srun
+    writes nothing.
+    """
+    last = None
+    for row in cause.lost:
         words = last_error(run.dir / "logs" / f"{row.rank}.err", row.err_start)
         if words and says_why(words):
             yield f"rank {row.rank} on {row.host} wrote:\n{words}"
             return
+        last = last or (words and f"rank {row.rank} on {row.host} wrote last: {words}")
+    if last and cause.kind in (Kind.KILLED, Kind.STOPPED):
+        yield last

@@ -180,7 +180,7 @@ def test_lint_finds_a_misspelt_figure_and_one_that_may_not_be_known(cli: Cli, he
     assert any("bad.txt.j2:2: 'dict object' has no attribute 'gpu_hourz'" in row for row in found)
     assert any("sum.md.j2:1:" in row and "[no figure known]" in row for row in found)
     assert any("name.tex.j2:1: unknown variable 'repport'" in row for row in found)
-    assert "report/fine.html.j2 (project): 12 documents, 0 findings" in answer.out
+    assert "report/fine.html.j2 (project): 13 documents, 0 findings" in answer.out
     assert cli("templates", "lint", "report/fine.html.j2", "report/mail.txt.j2").status == 0
 
 

@@ -183,5 +183,5 @@ def test_a_file_that_no_lock_could_name_is_refused_when_it_is_added(here: Path, 
     lab = make_lab(here.parent / "shared")
     (lab / "templates" / "a\nb").touch()
     answer = cli("collections", "add", str(lab))
-    assert (answer.status, len(answer.err.splitlines())) == (3, 1)
-    assert "is not a collection's file" in answer.err
+    assert (answer.status, len(answer.err.splitlines())) == (2, 1)
+    assert "has a sign that is not printable, or is not UTF-8. Rename the file" in answer.err

@@ -457,6 +457,14 @@ def test_of_ranks_that_were_killed_with_their_supervisors_the_traceback_is_shown
         *said.splitlines(),
         "srun: error",
     ]
+    # Without one, the first that said anything may say why; Slurm's word says more.
+    (run.dir / "logs" / "1.err").write_text("")
+    (run.dir / "logs" / "2.err").write_text("bad input in line 3\n")
+    assert report(run, *rows)[1:] == ["rank 0 on n0 wrote last: a warning", "srun: error"]
+    (run.dir / "logs" / "0.err").write_text("")
+    last = "rank 2 on n1 wrote last: bad input in line 3"
+    assert report(run, *rows)[1:] == [last, "srun: error"]
+    assert "wrote last" not in str(report(run, *rows, state=JobState.TIMEOUT))
 
 
 def test_without_ranks_the_end_of_the_jobs_log_is_the_report(tmp_path: Path) -> None:
