@@ -84,6 +84,11 @@ def listed(words: Sequence[str], most: int = 16) -> str:
     return ", ".join(words[:most]) + more
 
 
+def by_number(name: str) -> str:
+    """Return the key by which names are in the order that people count them in: n2 before n10."""
+    return re.sub(r"\d+", lambda found: found[0].zfill(20), name)
+
+
 def plain(value: object) -> str:
     """Return a value of Python's as it is typed in a shell."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -100,9 +100,10 @@ def _say_swallowed(own_words: tuple[str, ...]) -> None:
     """Say of options that are hpckit's by their names, and stand where the program gets them."""
     swallowed = [word for word in own_words if word.partition("=")[0] in _HPCKITS]
     if swallowed:
+        stands, them = ("stands", "it") if len(swallowed) == 1 else ("stand", "them")
         note(
-            f"note: {', '.join(swallowed)} stands after `--`: your script gets it. Options of "
-            "hpckit go before `--`"
+            f"note: {', '.join(swallowed)} {stands} after `--`: your script gets {them}. Options "
+            "of hpckit go before `--`"
         )
 
 

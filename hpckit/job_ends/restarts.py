@@ -13,7 +13,7 @@ from hpckit.run_folders.ranks import RankRecord, read_all_attempts
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.stop_marks import LIMIT, PREEMPTED, marks, marks_of
-from hpckit.text import listed
+from hpckit.text import by_number, listed
 
 _NO_CAUSE = "; no rank is the cause"
 _NEAR_LIMIT = "requeued before its time limit"
@@ -42,7 +42,7 @@ class EarlierEnd:
     @property
     def hosts(self) -> tuple[str, ...]:
         """Where its ranks had begun."""
-        return tuple(sorted({row.host for row in self.ranks}))
+        return tuple(sorted({row.host for row in self.ranks}, key=by_number))
 
     @property
     def text(self) -> str:

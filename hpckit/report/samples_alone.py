@@ -21,7 +21,7 @@ from hpckit.stats.samples.reading import read_header
 from hpckit.stats.samples.records import Header, has_samples, samples_files
 from hpckit.stats.summary.attempts import Span, grouped, seen_span
 from hpckit.stats.summary.figures import SourceNote
-from hpckit.text import in_line, listed
+from hpckit.text import by_number, in_line, listed
 
 # What `hpckit sample` calls a folder: Slurm's id, or that of its own process.
 _FOLDER = r"(?a)(?:\d+(?:[_+]\d+)?|local-\d+)"
@@ -210,7 +210,7 @@ def open_spans(files: Sequence[Columns]) -> tuple[Span, ...]:
     found = [
         replace(
             seen_span(group, group[0].restart),
-            hosts=tuple(sorted({file.header.host for file in group})),
+            hosts=tuple(sorted({file.header.host for file in group}, key=by_number)),
         )
         for group in groups
     ]

@@ -9,7 +9,7 @@ from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough, total
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, part_word
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import counted, cut, in_line
+from hpckit.text import by_number, counted, cut, in_line
 
 _MOST_GPUS, _MOST_NODES = 8, 4
 # Of an attempt on the axis of time, with the mark before it.
@@ -24,7 +24,7 @@ def gpu_rows(
     """Yield a row per GPU: what it did, and when."""
     if not job.per_gpu:
         return
-    gpus = sorted(job.per_gpu, key=lambda gpu: (gpu.host, gpu.index or 0))
+    gpus = sorted(job.per_gpu, key=lambda gpu: (by_number(gpu.host), gpu.index or 0))
     shown = gpus if everything or len(gpus) <= _MOST_GPUS else _worst(gpus)
     more = [row for row in GPU if row.column and any(_of(row, gpu) is not None for gpu in shown)]
     partly = any(
@@ -65,7 +65,7 @@ def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
     """Yield a row per node where there are several."""
     if len(job.per_node) < 2:
         return
-    nodes = sorted(job.per_node, key=lambda node: node.host)
+    nodes = sorted(job.per_node, key=lambda node: by_number(node.host))
     shown = nodes if everything or len(nodes) <= _MOST_NODES else nodes[:_MOST_NODES]
     head = f"  {_gpu_cell(job, 'GPU')}{'CPU':>6} {'cores':>12} {'memory':>20}"
     longest = max(*(len(in_line(node.host)) for node in shown), 4)

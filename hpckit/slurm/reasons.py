@@ -135,10 +135,11 @@ def in_vain(reason: str | None, held_by: str | None) -> bool:
     return code_of(reason) == NEVER or held_by is not None
 
 
-def explain(reason: str | None) -> str | None:
+def explain(reason: str | None, job_id: str = "JOBID") -> str | None:
     """Say in a sentence why a job waits, and what to do; an unknown code is returned as it is.
 
-    What Slurm adds after a comma (`ReqNodeNotAvail, UnavailableNodes:c1`) is kept in brackets.
+    `job_id` is what scontrol is to be called with. What Slurm adds after a comma
+    (`ReqNodeNotAvail, UnavailableNodes:c1`) is kept in brackets.
     """
     if reason is None:
         return None
@@ -146,6 +147,7 @@ def explain(reason: str | None) -> str | None:
     sentence = _SENTENCES.get(code_of(code)) or _limit(code)
     if sentence is None:
         return reason
+    sentence = sentence.replace("JOBID", job_id)
     return f"{sentence} ({detail.replace(':', ': ')})" if detail else sentence
 
 

@@ -153,6 +153,22 @@ def test_a_sampler_that_died_early_and_a_node_without_one(tmp_path: Path) -> Non
     assert not [item for item in advice if any(place.host == "n1" for place in item.places)]
 
 
+def test_nodes_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for host in ("n10", "n9", "n1"):
+        write_samples(tmp_path, [BUSY, BUSY], host=host)
+    found = account(tmp_path, gpus=6)
+    hosts = ["n1", "n9", "n10"]
+    assert [node.host for node in found.per_node] == hosts
+    assert [(gpu.host, gpu.index) for gpu in found.per_gpu] == [
+        (h, i) for h in hosts for i in (0, 1)
+    ]
+    (timeline,) = found.timelines
+    for lines in (timeline.gpu_utilization, timeline.gpu_memory_bytes):
+        assert [line.host for line in lines] == [host for host in hosts for _ in range(2)]
+    for lines in (timeline.cores_used, timeline.memory_bytes):
+        assert [line.host for line in lines] == hosts
+
+
 def test_files_of_0_1_tell_a_lost_gpu_by_its_samples(tmp_path: Path) -> None:
     """They have neither NVML's number nor `gpu_lost` for an unknown error."""
     text = "No memory for a while: nvmlDeviceGetMemoryInfo: Unknown Error"

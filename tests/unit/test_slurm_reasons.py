@@ -35,6 +35,12 @@ def test_a_code_becomes_a_sentence(code: str, words: str) -> None:
     assert "  " not in sentence
 
 
+def test_a_command_in_it_has_the_job_s_id() -> None:
+    said = "It is held by its user: release it with 'scontrol release 7_2'."
+    assert explain("JobHeldUser", "7_2") == said
+    assert (explain("launch failed requeued held", "7") or "").count(" 7'") == 1
+
+
 def test_what_follows_the_comma_is_kept() -> None:
     sentence = explain("ReqNodeNotAvail, UnavailableNodes:c1")
     assert sentence is not None

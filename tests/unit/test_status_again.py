@@ -153,7 +153,7 @@ def test_of_several_it_is_said_while_the_others_run(
     ("reason", "said"),
     [
         ("PartitionTimeLimit", "more time than the partition allows: lower --time"),
-        ("JobHeldUser", "release it with 'scontrol release JOBID'"),
+        ("JobHeldUser", "release it with 'scontrol release 11'"),
         ("Resources", None),
     ],
 )

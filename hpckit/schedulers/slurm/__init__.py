@@ -126,7 +126,7 @@ class Slurm(Scheduler):
                 f"It waits for job {record.held_by}, which will never start, because the job of "
                 "its --after did not end as required. So this one will never start either."
             )
-        return explain(record.reason)
+        return explain(record.reason, record.job_id)
 
     def forbid_requeue(self) -> None:
         """Switch --requeue off, by which Slurm requeues on preemption or a node's failure."""

@@ -20,6 +20,7 @@ from hpckit.stats.summary.attempts import Span, clocks_of, grouped, outliving, s
 from hpckit.stats.summary.clock import Clock, bin_width_s, weighted
 from hpckit.stats.summary.coverage import Interval, length, union
 from hpckit.stats.summary.timeline import first_bins, row_of
+from hpckit.text import by_number
 
 # A picture is some 1000 points wide, and can be zoomed.
 MOST_BINS = 3000
@@ -292,7 +293,7 @@ def _chart(metric: Metric, lines: dict[Device, list[Band | None]], count: int) -
 
 def _place(device: Device) -> tuple[str, int, str]:
     host, gpu, index = device
-    return host, -1 if index is None else index, gpu or ""
+    return by_number(host), -1 if index is None else index, gpu or ""
 
 
 def _curve(device: Device, row: Sequence[Band | None]) -> Curve:

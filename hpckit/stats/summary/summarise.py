@@ -14,6 +14,7 @@ from hpckit.stats.summary.gpu_use import gpu_use
 from hpckit.stats.summary.nodes import NodeTally, node_use
 from hpckit.stats.summary.over_time import add_known, most, over_all, weighted_mean
 from hpckit.stats.summary.timeline import Timeline, make_timeline
+from hpckit.text import by_number
 
 
 @frozen(kw_only=True)
@@ -47,11 +48,11 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
     gpus = grouped((t for attempt in attempts for t in attempt.gpus), _gpu)
     starts = {attempt.span.restart: attempt.span.start for attempt in attempts}
     uses = (gpu_use(tallies, starts) for tallies in gpus)
-    per_gpu = tuple(sorted(uses, key=lambda gpu: (gpu.host, gpu.index or 0)))
+    per_gpu = tuple(sorted(uses, key=lambda gpu: (by_number(gpu.host), gpu.index or 0)))
     nodes = grouped((t for attempt in attempts for t in attempt.nodes), _host)
     per_node = tuple(
         node_use(tallies, [gpu for gpu in per_gpu if gpu.host == tallies[0].host])
-        for tallies in sorted(nodes, key=lambda tallies: tallies[0].host)
+        for tallies in sorted(nodes, key=lambda tallies: by_number(tallies[0].host))
     )
     newest = [attempt for attempt in attempts if attempt.nodes][-1]
     over = {attempt.span.restart: attempt.span.over for attempt in attempts}
@@ -87,7 +88,7 @@ def _figures(attempt: AttemptSums) -> Attempt:
     return Attempt(
         restart=span.restart,
         state=span.state,
-        hosts=span.hosts or tuple(sorted({node.host for node in attempt.nodes})),
+        hosts=span.hosts or tuple(sorted({node.host for node in attempt.nodes}, key=by_number)),
         start=span.start,
         end=span.end if span.over else None,
         elapsed_s=span.elapsed_s,

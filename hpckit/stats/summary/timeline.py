@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import TypeVar
 
 from hpckit.frozen import frozen
@@ -12,6 +11,7 @@ from hpckit.stats.summary.attempts import AttemptSums, grouped
 from hpckit.stats.summary.clock import Clock
 from hpckit.stats.summary.gpu_tally import GpuTally
 from hpckit.stats.summary.troubles import is_held_down
+from hpckit.text import by_number
 
 Value = TypeVar("Value")
 _MINUTE_S = 60
@@ -66,11 +66,11 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
         restart=attempt.span.restart,
         start=attempt.span.start,
         width_s=attempt.width_s,
-        gpu_utilization=tuple(sorted(gpus, key=lambda line: (line.host, line.index or 0))),
-        gpu_memory_bytes=tuple(_gpu_memory(attempt, count, reach, begun)),
-        gpu_throttled=tuple(_gpu_throttled(attempt, count, begun)),
-        cores_used=tuple(_line(group, _cores, count, reach) for group in files),
-        memory_bytes=tuple(_line(group, _memory, count, reach) for group in files),
+        gpu_utilization=_in_order(gpus),
+        gpu_memory_bytes=_in_order(_gpu_memory(attempt, count, reach, begun)),
+        gpu_throttled=_in_order(_gpu_throttled(attempt, count, begun)),
+        cores_used=_in_order(_line(group, _cores, count, reach) for group in files),
+        memory_bytes=_in_order(_line(group, _memory, count, reach) for group in files),
     )
 
 
@@ -82,6 +82,13 @@ def _utilization(tally: GpuTally) -> dict[int, float]:
         known[number] = known.get(number, 0) + time
         amounts[number] = amounts.get(number, 0.0) + amount
     return {number: amounts[number] / time / 10 for number, time in known.items() if time}
+
+
+def _in_order(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Return lines by host, and those of one by GPU."""
+    return tuple(
+        sorted(lines, key=lambda line: (by_number(line.host), line.index or 0, line.gpu or ""))
+    )
 
 
 def _line(
@@ -126,7 +133,7 @@ def _gpu_memory(
         for info, row in columns.units():
             key = (columns.header.host, info.index or 0, info.uuid)
             found.setdefault(key, {}).update(_last(row.get("memory_bytes"), clock))
-    for (host, index, uuid), bins in sorted(found.items()):
+    for (host, index, uuid), bins in found.items():
         values = row_of(bins, count, reach, begun[host])
         yield Line(host=host, gpu=uuid, index=index, values=values)
 
@@ -151,7 +158,7 @@ def _gpu_throttled(attempt: AttemptSums, count: int, begun: Mapping[str, int]) -
             )
             held.update(number for number, bits in told if bits in down)
     reach = -(-_MINUTE_S // attempt.width_s)
-    for (host, index, uuid), (every, held) in sorted(readings.items(), key=itemgetter(0)):
+    for (host, index, uuid), (every, held) in readings.items():
         shares = {number: 100 * held[number] / many for number, many in every.items()}
         if shares:
             values = row_of(shares, count, reach, begun[host])
