@@ -82,8 +82,7 @@ def _open_to_others(own: Collection) -> Iterator[Finding]:
     """Yield what would keep others from adding the collection."""
     try:
         for fault in faults(own.path, walk(own.path)):
-            path = next((word for word in fault.split() if word.startswith("/")), str(own.path))
-            yield Finding(path=path.rstrip(","), line=0, message=f"{fault}.")
+            yield Finding(path=str(fault.path), line=0, message=f"{fault}.")
     except ConfigError as error:
         yield finding(error, own.path)
 

@@ -40,7 +40,6 @@ from hpckit.collections.trust import (
     repository_faults,
     set_trusted,
     trusted,
-    way_out,
 )
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, OutsideError, RequestError
@@ -183,7 +182,7 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
         raise ConfigError(f"cannot be read: {error.strerror}.", at=error.filename) from error
     if found and not trust and str(source) not in trusted():
         raise RequestError(
-            f"{found[0]}. {way_out(found[0])}If you trust the collection as it is: "
+            f"{found[0]}. {found[0].mend}If you trust the collection as it is: "
             f"hpckit collections add --trust {source}"
         )
 

@@ -21,12 +21,12 @@ from hpckit.collections.contents import (
 from hpckit.collections.lockfile import Entry
 from hpckit.collections.source import Source, checkout_folder
 from hpckit.collections.trust import (
+    Fault,
     faults,
     inner_faults,
     link_faults,
     owner_name,
     trusted,
-    way_out,
     writer_faults,
 )
 from hpckit.errors import ConfigError, HpckitError
@@ -109,7 +109,7 @@ def refuse_faults(
     if found and not trust and str(place) not in trusted():
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise UntrustedError(
-            f"{found[0]}{more}. {way_out(found[0])}If you trust the collection as it is: "
+            f"{found[0]}{more}. {found[0].mend}If you trust the collection as it is: "
             f"hpckit collections add --trust {place}"
         )
 
@@ -135,7 +135,7 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
         origin=origin,
         state="refused",
         why=(
-            f"{found[0]}. {way_out(found[0])}If you trust the folder as it is: "
+            f"{found[0]}. {found[0].mend}If you trust the folder as it is: "
             f"hpckit collections trust {shlex.quote(source)}"
         ),
         source=source,
@@ -143,11 +143,11 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
     )
 
 
-def _project_faults(folder: Path) -> tuple[Rows | None, list[str]]:
+def _project_faults(folder: Path) -> tuple[Rows | None, list[Fault]]:
     try:
         rows = glance(folder)
     except ConfigError as error:  # nobody has looked at all of it
-        return None, [str(error)]
+        return None, [Fault(str(error), folder)]
     return rows, list(writer_faults(folder, rows, as_project=True))
 
 

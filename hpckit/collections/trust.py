@@ -30,7 +30,26 @@ from hpckit.paths import (
 from hpckit.values import rebuild
 
 _ROOT = 0
-_REPLACED = ", and could replace the folder"
+
+
+class Fault(str):
+    """Why somebody else could change what a collection does, as half a sentence.
+
+    Attributes:
+        path: what it is about.
+        mend: what its owner can do, as a sentence with a blank behind it; "" where that is open.
+    """
+
+    __slots__ = ("mend", "path")
+    mend: str
+    path: Path
+
+    def __new__(cls, text: str, path: Path, chmod: str = "") -> "Fault":
+        """`chmod`: its words that would help."""
+        fault = super().__new__(cls, text)
+        fault.path = path
+        fault.mend = f"Its owner can fix this: chmod {chmod}. " if chmod else ""
+        return fault
 
 
 @frozen(kw_only=True)
@@ -65,13 +84,13 @@ def _is_member(uid: int, gid: int) -> bool:
     return gid in os.getgrouplist(user.pw_name, user.pw_gid)
 
 
-def faults(folder: Path, rows: Rows) -> Iterator[str]:
+def faults(folder: Path, rows: Rows) -> Iterator[Fault]:
     """Yield why somebody other than owner, group and root could change what a collection does."""
     yield from writer_faults(folder, rows)
     yield from link_faults(folder, rows)
 
 
-def writer_faults(folder: Path, rows: Rows, *, as_project: bool = False) -> Iterator[str]:
+def writer_faults(folder: Path, rows: Rows, *, as_project: bool = False) -> Iterator[Fault]:
     """Yield files and folders that somebody other than owner, group and root could change.
 
     A project may be a folder where everybody can add files and nobody can replace them, as /tmp:
@@ -84,7 +103,7 @@ def writer_faults(folder: Path, rows: Rows, *, as_project: bool = False) -> Iter
     yield from inner_faults(folder, rows)
 
 
-def inner_faults(folder: Path, rows: Rows) -> Iterator[str]:
+def inner_faults(folder: Path, rows: Rows) -> Iterator[Fault]:
     """Yield the same of what is in a folder. A link is its maker's, whatever it leads to."""
     top = folder.stat()
     for name, status in rows:
@@ -95,20 +114,20 @@ def inner_faults(folder: Path, rows: Rows) -> Iterator[str]:
             yield _of_stranger(path, status, top)
 
 
-def link_faults(folder: Path, rows: Rows) -> Iterator[str]:
+def link_faults(folder: Path, rows: Rows) -> Iterator[Fault]:
     """Yield links that lead out of the collection, and what is neither file nor folder."""
     real = folder.resolve()
     for name, status in rows:
         path, mode = folder / name, status.st_mode
         if not stat.S_ISLNK(mode):
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                yield f"{path} is neither a file nor a folder"
+                yield Fault(f"{path} is neither a file nor a folder", path)
             continue
         target = Path(os.path.realpath(path))
         if _is_circle(path):
-            yield f"{path} is a broken link"
+            yield Fault(f"{path} is a broken link", path)
         elif not target.is_relative_to(real):
-            yield f"{path} is a link to {target}, outside the collection"
+            yield Fault(f"{path} is a link to {target}, outside the collection", path)
 
 
 def _is_circle(path: Path) -> bool:
@@ -120,16 +139,7 @@ def _is_circle(path: Path) -> bool:
     return False
 
 
-def way_out(fault: str) -> str:
-    """Return what the owner can do about one of these, as a sentence with a blank behind it."""
-    for who, mode in (("everybody can write to", "o-w"), ("group ", "g-w")):
-        if fault.startswith(who):
-            above = fault.endswith((_REPLACED, " above it"))
-            return f"Its owner can fix this: chmod {'' if above else '-R '}{mode}. "
-    return ""
-
-
-def repository_faults(folder: Path) -> Iterator[str]:
+def repository_faults(folder: Path) -> Iterator[Fault]:
     """Yield what everybody can write of a git repository: they could move its branches."""
     inner = folder / ".git" if (folder / ".git").is_dir() else folder
     top = folder.stat()
@@ -152,24 +162,27 @@ def _is_known(uid: int, top: os.stat_result) -> bool:
     return not top.st_mode & stat.S_ISVTX and _is_member(uid, top.st_gid)
 
 
-def _of_stranger(path: Path, status: os.stat_result, top: os.stat_result) -> str:
-    return (
+def _of_stranger(path: Path, status: os.stat_result, top: os.stat_result) -> Fault:
+    return Fault(
         f"{path} belongs to {_user(status.st_uid)}, who is not the collection's owner and "
-        f"not in its group {_group(top.st_gid)}"
+        f"not in its group {_group(top.st_gid)}",
+        path,
     )
 
 
-def _of_mode(path: Path, status: os.stat_result, top: os.stat_result) -> Iterator[str]:
+def _of_mode(path: Path, status: os.stat_result, top: os.stat_result) -> Iterator[Fault]:
     if status.st_mode & stat.S_IWOTH:
-        yield f"everybody can write to {path}"
+        yield Fault(f"everybody can write to {path}", path, "-R o-w")
     elif status.st_mode & stat.S_IWGRP and not _group_is_known(status, top):
-        yield (
+        yield Fault(
             f"group {_group(status.st_gid)} can write to {path}, but it is not the "
-            "collection's group"
+            "collection's group",
+            path,
+            "-R g-w",
         )
 
 
-def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
+def _of_parents(folder: Path, top: os.stat_result) -> Iterator[Fault]:
     """Yield what is on the way to a folder by which somebody else could put another in its place.
 
     A link in a folder like /tmp is its maker's, who can lead it elsewhere at any time; the kernel
@@ -186,23 +199,26 @@ def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
         )
         if not known and step not in home:
             kind = "a link on the way" if stat.S_ISLNK(status.st_mode) else "above it"
-            yield (
+            yield Fault(
                 f"{step}, {kind}, belongs to {_user(status.st_uid)}, who could replace it with "
-                "another folder"
+                "another folder",
+                step,
             )
         if stat.S_ISDIR(status.st_mode):
             yield from _of_parents_mode(step, status, top)
 
 
-def _of_parents_mode(parent: Path, status: os.stat_result, top: os.stat_result) -> Iterator[str]:
+def _of_parents_mode(parent: Path, status: os.stat_result, top: os.stat_result) -> Iterator[Fault]:
     if status.st_mode & stat.S_ISVTX:  # in /tmp only a file's owner may move it
         return
     if status.st_mode & stat.S_IWOTH:
-        yield f"everybody can write to {parent}{_REPLACED}"
+        text = f"everybody can write to {parent}, and could replace the folder"
+        yield Fault(text, parent, "o-w")
     elif status.st_mode & stat.S_IWGRP and not (
         status.st_uid == _ROOT or _group_is_known(status, top)
     ):
-        yield f"group {_group(status.st_gid)} can write to {parent} above it"
+        text = f"group {_group(status.st_gid)} can write to {parent} above it"
+        yield Fault(text, parent, "g-w")
 
 
 def _group_is_known(status: os.stat_result, top: os.stat_result) -> bool:

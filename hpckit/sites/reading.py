@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hpckit.sites.site_sources import Source
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+# What a shell would fill in, as in PATH: /opt/bin:$PATH. As it stands it ends all programs.
+_FILLED_IN = r"\$[A-Za-z_{(]"
 # For up to 4096 cores.
 _MASK = r"(?a)0x[0-9a-f]{1,1024}"
 # `${name}` is Grafana's own.
@@ -182,9 +184,7 @@ def _variables(fields: Fields) -> dict[str, str]:
         at = fields.mapping("env", "env").at(name)
         if not re.fullmatch(_VARIABLE, name):
             raise ConfigError(f"{name!r} cannot be the name of an environment variable.", at=at)
-        if re.search(
-            r"\$[A-Za-z_{(]", value
-        ):  # as in PATH: /opt/bin:$PATH, the end of all programs
+        if re.search(_FILLED_IN, value):
             raise ConfigError(
                 f"{name!r} is {value!r}, but 'env' exports values as they stand, with '$'. Write "
                 f'it in setup: ["export {name}={value}"]',
