@@ -51,7 +51,7 @@ def test_measures_are_those_of_the_files(tmp_path: Path) -> None:
 
 
 def test_the_changelog_says_nothing_twice() -> None:
-    """Git joins what several people added to it (merge=union), also what one of them had moved."""
+    """Whoever joins what several people added keeps both, also what one of them had moved."""
     text = (ROOT / "CHANGELOG.md").read_text()
     twice = [entry for entry, count in Counter(re.split(r"\n(?=- |\n)", text)).items() if count > 1]
     assert [entry for entry in twice if entry.startswith("- ")] == []
