@@ -170,35 +170,43 @@ $(VENV)/.pip:
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	touch $@
 
+# pip compiles all of torch, of which a training imports a tenth: that is compiled here, once, as
+# ranks that start together would each do it.
+PIP_INSTALL = bin/pip install --quiet --no-compile $(PINS)
+COMPILED = bin/python -c 'import torch._dynamo'
+
 $(VENV)/.demo: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet $(PINS) -e '.[torch]'
+	$(VENV)/$(PIP_INSTALL) -e '.[torch]'
+	$(VENV)/$(COMPILED)
 	touch $@
 
 # What `make fast` needs: no torch.
 $(VENV)/.fast: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet $(PINS) -e . --group fast
+	$(VENV)/$(PIP_INSTALL) -e . --group fast
 	touch $@
 
 # What the site needs: no torch either.
 $(VENV)/.docs: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet $(PINS) -e . --group docs
+	$(VENV)/$(PIP_INSTALL) -e . --group docs
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet $(PINS) -e '.[all]' --group dev
+	$(VENV)/$(PIP_INSTALL) -e '.[all]' --group dev
+	$(VENV)/$(COMPILED)
 	touch $@
 
 # Lightning and accelerate live apart: hpckit's own python and a script's need not be the same.
 $(CLIENTS)/.done: tests/clients/requirements.txt constraints-dev.txt
 	$(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/pip install --quiet $(PINS) -r tests/clients/requirements.txt
+	$(CLIENTS)/$(PIP_INSTALL) -r tests/clients/requirements.txt
+	$(CLIENTS)/$(COMPILED)
 	touch $@
 
 # mpi4py loads the MPI of its own environment: PyPI's MPICH here, the system's Open MPI elsewhere.
 # All other packages are those of the first environment.
 $(MPICH)/.done: $(VENV)/.dev
 	$(PYTHON) -m venv $(MPICH)
-	$(MPICH)/bin/pip install --quiet $(PINS) mpi4py mpich
+	$(MPICH)/$(PIP_INSTALL) mpi4py mpich
 	{ echo $(CURDIR); $(BIN)/python -c 'import site; print(site.getsitepackages()[0])'; } \
 		> "$$($(MPICH)/bin/python -c 'import site; print(site.getsitepackages()[0])')/others.pth"
 	touch $@

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.workloads import nursery
 from tests.workloads.nursery import Forked
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "mpi_vi" / "train.py"
@@ -38,9 +39,22 @@ def open_mpi() -> None:
         pytest.skip("NO OPEN MPI: there is no mpirun.")
 
 
-def start(ranks: int, *words: object, launcher=OPEN_MPI, python=sys.executable, **changes: str):
+def start(
+    ranks: int,
+    *words: object,
+    launcher=OPEN_MPI,
+    python=sys.executable,
+    fresh: bool = False,
+    **changes: str,
+):
+    """Start ranks of a script; `fresh`: each has an interpreter of its own, as users' have.
+
+    Another MPI than the system's is that of another Python, which is always a fresh one.
+    """
     open_mpi()
-    argv = [*map(str, launcher), str(ranks), str(python), "-W", "error", *map(str, words)]
+    stands_in = not fresh and launcher == OPEN_MPI and python == sys.executable
+    before = (nursery.__file__, "stand-in", nursery.address()) if stands_in else ("-W", "error")
+    argv = [*map(str, launcher), str(ranks), str(python), *before, *map(str, words)]
     return subprocess.Popen(
         argv,
         env=environment(**changes),

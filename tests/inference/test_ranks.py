@@ -185,7 +185,7 @@ def test_one_process_alone_says_it_in_one_line(
 
 def test_the_example_of_a_simulator_of_ones_own_finds_what_it_hid() -> None:
     example = WORKLOAD.parents[2] / "examples" / "inference" / "own_simulator.py"
-    status, said, complaints = ended(start(2, example))
+    status, said, complaints = ended(start(2, example, fresh=True))
     assert (status, complaints) == (0, "")
     found = re.findall(r"(-?\d+\.\d+) \+- (\d+\.\d+)   \(true (-?\d+\.\d+)\)", said)
     assert len(found) == 2
