@@ -126,6 +126,13 @@ def test_a_module_beside_the_script_may_share_the_work_out(tmp_path: Path) -> No
     assert told(tmp_path / "a.py", text="import lib\n") is False
 
 
+def test_no_file_beside_the_script_runs_at_its_end(tmp_path: Path) -> None:
+    for name in ("resource", "socket", "signal", "struct", "json"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})")
+    assert told(tmp_path / "train.py", text="print()") is False
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_module_made_up_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where a job starts: most often the script's folder
     made_up = "import types\nops = types.ModuleType('ops')\nops.__file__ = '_ops.py'\n"

@@ -52,11 +52,15 @@ def _tell() -> None:
 
 def _send(number: int, text: bytes) -> None:
     """Send without waiting: after thousands of Pythons the supervisor may no longer read."""
-    import socket  # noqa: PLC0415  # not before the end: it costs a script's start
+    # What `socket` stands on: the script's folder may have a socket.py, which would run here.
+    import _socket  # noqa: PLC0415  # not before the end: it costs a script's start
 
     try:
-        with socket.socket(fileno=os.dup(number)) as line:
-            line.send(text, socket.MSG_DONTWAIT)
+        line = _socket.socket(fileno=os.dup(number))
+        try:
+            line.send(text, _socket.MSG_DONTWAIT)
+        finally:
+            line.close()
     except OSError:
         return  # the supervisor is gone, or has heard enough
 
@@ -117,15 +121,10 @@ def _by_jax() -> "bool | None":
 
 def _others_may_have() -> bool:
     """Say whether a child may have met, or a library that Python does not know of."""
-    import resource  # noqa: PLC0415  # not before the end: it costs a script's start
-
     loaders = sys.modules.get("torch.utils.data._utils.signal_handling")
     if not getattr(loaders, "_SIGCHLD_handler_set", False):  # data loaders' workers never meet
-        children, own = (
-            usage.ru_utime + usage.ru_stime
-            for usage in map(resource.getrusage, (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
-        )
-        if children > own / 4:
+        took = os.times()
+        if took.children_user + took.children_system > (took.user + took.system) / 4:
             return True
     if "mpi4py.MPI" in sys.modules:
         return False

@@ -6,26 +6,28 @@
 : "${FAKE_SLURM_DIR:?must name the folder of answers for the fake Slurm}"
 PATH=$PATH:/usr/bin:/bin
 
-# Print one argument as a JSON string; JSON allows no raw control characters.
+# Put one argument into REPLY as a JSON string; JSON allows no raw control characters.
 json_string() {
-  local text=$1 code raw escaped
-  text=${text//\\/\\\\}
-  text=${text//\"/\\\"}
-  for code in {1..31}; do
-    printf -v escaped '\\u%04x' "$code"
-    printf -v raw '%b' "\\x${escaped: -2}"
-    text=${text//"$raw"/"$escaped"}
-  done
-  printf '"%s"' "$text"
+  local code raw escaped
+  REPLY=${1//\\/\\\\}
+  REPLY=${REPLY//\"/\\\"}
+  if [[ $REPLY == *[[:cntrl:]]* ]]; then
+    for code in {1..31}; do
+      printf -v escaped '\\u%04x' "$code"
+      printf -v raw '%b' "\\x${escaped: -2}"
+      REPLY=${REPLY//"$raw"/"$escaped"}
+    done
+  fi
+  REPLY="\"$REPLY\""
 }
 
 # Append one line for a call in a single write, so that parallel calls do not mix.
 record() {
-  local line argument
+  local line='' argument
   called=("${@:2}")
-  line=$(json_string "$1")
-  for argument in "${@:2}"; do
-    line+=", $(json_string "$argument")"
+  for argument in "$@"; do
+    json_string "$argument"
+    line+="${line:+, }$REPLY"
   done
   printf '[%s]\n' "$line" >>"$FAKE_SLURM_DIR/calls.jsonl"
 }
@@ -36,7 +38,8 @@ answer() {
   [[ ! -f $files.rc ]] || status=$(<"$files.rc")
   [[ ! -f $files.err ]] || cat "$files.err" >&2
   if [[ -f $files.out ]]; then
-    "${BASH_SOURCE[0]%/*}/say.bash" "$files.out" "${called[@]}"
+    # shellcheck source-path=SCRIPTDIR source=say.bash
+    . "${BASH_SOURCE[0]%/*}/say.bash" "$files.out" "${called[@]}"
   elif [[ $status -eq 0 && -n ${2-} ]]; then
     printf '%s\n' "$2"
   fi

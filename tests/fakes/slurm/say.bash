@@ -1,6 +1,6 @@
 #!/bin/bash
 # Print a recording, $1, as squeue or sacct would have when called with the rest: what hpckit puts
-# behind each separator is new at each call, and a recording has none of it.
+# behind each separator is new at each call, and a recording has none of it. Also sourced.
 set -eu
 for argument in "${@:2}"; do
   case $argument in
@@ -8,4 +8,4 @@ for argument in "${@:2}"; do
     --delimiter=$'\x1f'*) mark=${argument#*$'\x1f'} ;;
   esac
 done
-exec sed "s/[\x1e\x1f]/&${mark-}/g" "$1"
+sed "s/[\x1e\x1f]/&${mark-}/g" "$1"
