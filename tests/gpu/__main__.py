@@ -142,6 +142,8 @@ class Session:
             )
         except subprocess.TimeoutExpired:
             return f"The GPU's driver did not answer for {_HEAD_S:g} s."
+        if self.told_to_end:
+            return f"It was ended by {self.told_to_end} before the first check."
         if found.returncode:
             said = found.stderr.strip().splitlines()
             return said[-1] if said else f"tests.gpu.head ended with status {found.returncode}."
@@ -214,8 +216,8 @@ class Session:
             f"\n{document['verdict'].upper()}: {summary(document)}\n"
             f"The report: {self.out / 'gpu-report.md'} and {self.out / 'gpu-report.json'}"
         )
-        if document["not_made"]:
-            print(f"The others: {GO_ON}")
+        if document["not_made"] or document["counts"]["crashed"]:
+            print(f"What was cut off: {GO_ON}")
         return 0 if document["verdict"] in ("passed", "dry") else 1
 
 

@@ -249,14 +249,17 @@ def test_c(report, machine): report.figure("one", 1, at_least=1)
 """
 
 
-def session(tmp_path: Path, *words: str, seconds: float) -> "subprocess.Popen[str]":
+def session(
+    tmp_path: Path, *words: str, seconds: float, said: Path | None = None
+) -> "subprocess.Popen[str]":
     code = (
         "import sys; from tests.gpu import __main__ as m; "
         "m.Session.where = ('-p', 'tests.gpu.conftest', sys.argv.pop(1)); sys.exit(m.main())"
     )
     argv = [sys.executable, "-c", code, str(tmp_path), "--dry", "--out", str(tmp_path / "out")]
     environ = {**os.environ, "SECONDS": str(seconds), "HPCKIT_GPU_ENFORCE": "1"}
-    return subprocess.Popen([*argv, *words], cwd=ROOT, env=environ, text=True)
+    with (said or tmp_path / "unread").open("w") as out:
+        return subprocess.Popen([*argv, *words], cwd=ROOT, env=environ, text=True, stdout=out)
 
 
 @pytest.mark.long
@@ -264,13 +267,14 @@ def test_a_report_that_was_cut_off_is_completed(tmp_path: Path) -> None:
     """By a job's end: SIGTERM first. SIGKILL leaves what there was, which is as good to go on."""
     (tmp_path / "test_made.py").write_text(CUT_OFF)
     journal = Journal(tmp_path / "out" / "gpu-report.part.jsonl")
-    running = session(tmp_path, seconds=600)
+    running = session(tmp_path, seconds=600, said=tmp_path / "said")
     deadline = time.monotonic() + LONG_S
     while not any(row.title == "second" for row in read_checks(journal.events())):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.terminate()
     assert running.wait(LONG_S) == 1
+    assert "What was cut off: `make test-gpu ARGS=--go-on`" in (tmp_path / "said").read_text()
     report = tmp_path / "out" / "gpu-report.json"
     document = json.loads(report.read_text())
     assert [row["verdict"] for row in document["checks"]] == ["passed", "crashed"]
