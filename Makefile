@@ -101,13 +101,14 @@ test-gpu:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "test-gpu: $(PYTHON) is not Python 3.11 or newer: make test-gpu PYTHON=/path/to/python3. Nothing was tested." >&2; exit 2; }
 	@began=$$(date +%s) && $(PYTHON) tests/gpu/prepare.py && \
-		.venv-gpu/bin/python -m tests.gpu --out $(GPU_OUT) --before $$(($$(date +%s) - began)) $(ARGS)
+		.venv-gpu/bin/python -m tests.gpu --out "$(GPU_OUT)" --before $$(($$(date +%s) - began)) $(ARGS)
 
 # What such a machine may lack, for it to install without network: PY is its Python's version.
+# GPU_MACHINE is its kind, where it is another than here: aarch64 for a GH200.
 # WITH=deepwave is for wave_inversion's check: 100 MB more.
 PY ?= 3.12
 gpu-wheels:
-	@$(PYTHON) tests/gpu/prepare.py wheels $(PY) --more "$(WITH)"
+	@$(PYTHON) tests/gpu/prepare.py wheels $(PY) --more "$(WITH)" $(if $(GPU_MACHINE),--machine $(GPU_MACHINE))
 
 .PHONY: system
 system:

@@ -174,13 +174,19 @@ def add_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> list[float]:
 
 def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[], list[float]]:
     """Begin to add up while other work goes on; the function returned waits for the sums."""
-    total = torch.stack([_double(number, place.device) for number in numbers])
+    # Of a rank alone, only what is there goes through the device: each kernel is a part of a step.
+    sent = [row for row in numbers if place.meets or isinstance(row, torch.Tensor)]
+    total = torch.stack([_double(row, place.device) for row in sent]) if sent else None
     work = dist.all_reduce(total, async_op=True) if place.meets else None
 
     def read() -> list[float]:
         if work:
             work.wait()
-        return [float(number) for number in total.tolist()]
+        sums = iter(() if total is None else total.tolist())
+        return [
+            float(next(sums) if place.meets or isinstance(row, torch.Tensor) else row)
+            for row in numbers
+        ]
 
     return read
 

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.checks import limit_s
-from tests.gpu.document import LIMIT_S, make_document, markdown, summary
+from tests.gpu.document import GO_ON, LIMIT_S, make_document, markdown, summary
 from tests.gpu.dry import write_scene
 from tests.gpu.head import ROOT
 from tests.gpu.journal import CRASHED, RUNNING, VARIABLE, Journal, Made, read_checks, read_head
 from tests.gpu.machine import DRY
 from tests.gpu.raw import NAME as RAW
 from tests.gpu.raw import secrets
+from tests.gpu.surroundings import caches, scratch_folder, undisturbed
 
 _COLLECT_S = 120.0
 _RESTARTS = 12
@@ -60,7 +61,7 @@ class Session:
         self.limit_s = limit_s
         self.journal = Journal(out / "gpu-report.part.jsonl")
         self.began = time.monotonic() - before_s
-        self.environ = dict(os.environ)
+        self.environ = undisturbed(os.environ) | caches(os.environ, scratch)
 
     @property
     def environ_mark(self) -> bytes:
@@ -141,10 +142,14 @@ class Session:
             )
         except subprocess.TimeoutExpired:
             return f"The GPU's driver did not answer for {_HEAD_S:g} s."
+        if self.told_to_end:
+            return f"It was ended by {self.told_to_end} before the first check."
         if found.returncode:
             said = found.stderr.strip().splitlines()
             return said[-1] if said else f"tests.gpu.head ended with status {found.returncode}."
         head = json.loads(found.stdout.splitlines()[-1])
+        if (why := head.pop("unusable")) and not self.dry:
+            return f"{why} Take a Python whose torch can: make test-gpu PYTHON=/path/to/python3."
         self.environ["CUDA_VISIBLE_DEVICES"] = head.pop("uuid")  # a restart's, too
         self.journal.put({"event": "head", **head})
         return ""
@@ -175,7 +180,8 @@ class Session:
             events = self.journal.events()
             if len(events) != seen:
                 seen = len(events)
-                self.write(over=False)
+                with suppress(OSError):  # a full disk may have room again later
+                    self.write(over=False)
             checks = read_checks(events)
             running = next((row for row in checks if row.verdict == RUNNING), None)
             if running:
@@ -201,11 +207,17 @@ class Session:
                 )  # fmt: skip
 
     def _write_last(self) -> int:
-        document = self.write(over=True)
+        try:
+            document = self.write(over=True)
+        except OSError as error:
+            print(f"The report could not be written: {error}", file=sys.stderr)
+            return 1
         print(
             f"\n{document['verdict'].upper()}: {summary(document)}\n"
             f"The report: {self.out / 'gpu-report.md'} and {self.out / 'gpu-report.json'}"
         )
+        if document["not_made"] or document["counts"]["crashed"]:
+            print(f"What was cut off: {GO_ON}")
         return 0 if document["verdict"] in ("passed", "dry") else 1
 
 
@@ -246,19 +258,39 @@ def main() -> int:
     parser.add_argument("--go-on", action="store_true", help="complete the report that is there")
     options, words = parser.parse_known_args()
     out = options.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        before = min(options.before, _MOST_BEFORE_S)
-        session = Session(
-            out, words, Path(name), dry=options.dry, limit_s=options.limit, before_s=before,
-            go_on=options.go_on,
-        )  # fmt: skip
-        if options.dry:
-            path = f"{name}/bin:{os.environ.get('PATH', os.defpath)}"
-            session.environ |= {DRY: name, "PATH": path, **write_scene(Path(name))}
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, session.end_soon)
-        return session.run()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        print(
+            f"The report cannot be written to {out}: {error}. Name another folder: make test-gpu "
+            "GPU_OUT=FOLDER.\nNothing was tested.",
+            file=sys.stderr,
+        )
+        return 2
+    place, lack = scratch_folder([Path(tempfile.gettempdir()), out])
+    if lack:
+        print(f"In {place}, where checks write, {lack}: some may fail by that.", file=sys.stderr)
+    # On NFS, files of a process that was killed may stay for a moment.
+    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as name:
+        return run_in(Path(name), out, options, words)
+
+
+def run_in(scratch: Path, out: Path, options: argparse.Namespace, words: list[str]) -> int:
+    """Make the checks, whose own files are in a folder; return the exit status."""
+    before = min(options.before, _MOST_BEFORE_S)
+    session = Session(
+        out, words, scratch, dry=options.dry, limit_s=options.limit, before_s=before,
+        go_on=options.go_on,
+    )  # fmt: skip
+    if scratch.parent != Path(tempfile.gettempdir()):
+        session.environ["TMPDIR"] = str(scratch)
+    if options.dry:
+        path = f"{scratch}/bin:{os.environ.get('PATH', os.defpath)}"
+        session.environ |= {DRY: str(scratch), "PATH": path, **write_scene(scratch)}
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, session.end_soon)
+    return session.run()
 
 
 if __name__ == "__main__":

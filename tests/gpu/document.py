@@ -13,6 +13,9 @@ from tests.gpu.journal import ABSENT, CRASHED, FAILED, PASSED, RUNNING, Made
 
 VERSION = 1
 LIMIT_S = 480.0
+GO_ON = "`make test-gpu ARGS=--go-on` makes them, with `ARGS='--go-on --limit 900'` in more time."
+# The check that tells whether others compute here.
+ALONE = "test_alone"
 LEFT_OUT = "names of the host and of users, paths above the checkout, UUIDs and serial numbers"
 _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
 _WORDS = {PASSED: "passed", FAILED: "FAILED", CRASHED: "CRASHED", ABSENT: "not here"}
@@ -136,6 +139,8 @@ def markdown(document: Mapping[str, Any]) -> str:
         lines += ["**A dry run: no GPU was used, and no figure means anything.**", ""]
     if document["only"]:
         lines += [f"**Only a part of the checks: `{_line(document['only'])}`.**", ""]
+    if alone := _disturbance(document):
+        lines += [f"**{alone}**", ""]
     lines += [
         f"{summary(document)} "
         f"`make test-gpu`, report version {document['version']}. "
@@ -162,8 +167,20 @@ def markdown(document: Mapping[str, Any]) -> str:
         for row in document["not_on_this_machine"]
     ] or ["Nothing was missing."]
     if document["not_made"]:
-        lines += ["", "## Not made", "", *(f"- `{name}`" for name in document["not_made"])]
+        lines += ["", "## Not made", "", GO_ON, ""]
+        lines += [f"- `{name}`" for name in document["not_made"]]
     return "\n".join(lines) + "\n"
+
+
+def _disturbance(document: Mapping[str, Any]) -> str:
+    """Return what the check of others' work means for the rest of the report, if it failed."""
+    rows = [row for row in document["checks"] if row["id"].endswith(f"::{ALONE}")]
+    if not any(row["verdict"] == FAILED for row in rows):
+        return ""
+    return (
+        "Something else computed on this GPU when the checks began (another job, or a display): it "
+        "may be in all figures below. Run it again on a GPU that nobody else uses."
+    )
 
 
 def _section(row: Mapping[str, Any]) -> list[str]:

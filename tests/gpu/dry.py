@@ -2,7 +2,9 @@
 
 So that a wrong word in a check shows where there is no GPU. What such a run says of a GPU means
 nothing. With HPCKIT_GPU_SKEW (`util=3 power=-50`) what programs see differs by so much from what
-checks know: then they must fail, if limits hold (HPCKIT_GPU_ENFORCE).
+checks know: then they must fail, if limits hold (HPCKIT_GPU_ENFORCE). With HPCKIT_GPU_REFUSES
+(`gpm energy`) the library does not support some readings, and with `mig` the GPU is a slice: then
+checks must say what they cannot tell.
 """
 
 import os
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from torch import device as Device  # noqa: N812
 
 SKEW, ENFORCE = "HPCKIT_GPU_SKEW", "HPCKIT_GPU_ENFORCE"
+REFUSES, MIG, SLICE = "HPCKIT_GPU_REFUSES", "mig", "MIG-00000000-0000-4000-8000-000000000001"
+_NOT_SUPPORTED = 3
 NAME = "NVIDIA H100 80GB HBM3"
 TOTAL = 85_520_809_984
 # What nvidia-smi says beside what is played.
@@ -42,15 +46,26 @@ def write_scene(
     _write_smi(folder, values)
     values["power"] *= 1000  # mW
     process = (f"{pid} {int(values['memory'] - 2**29)} 0 1e9",)
-    words = {"name": NAME, "memory_total": TOTAL, "process": process}
+    words = {"name": NAME, "memory_total": TOTAL, "process": process, **refusals()}
     steps = {name: [(0.0, value)] for name, value in values.items()} | dict(waves or {})
-    gpu = Gpu(index=0, curves=steps, words=words)
+    gpus = [Gpu(index=0, curves=steps, words=words)]
+    if MIG in os.environ.get(REFUSES, ""):
+        words = {"name": f"{NAME} MIG 1g.10gb", "memory_total": TOTAL // 8, "process": process}
+        gpus += [Gpu(index=0, curves=steps, uuid=SLICE, slice_of=uuid(0),
+                     words={**words, "instance": 1})]  # fmt: skip
     library = folder / "libnvidia-ml.so.1"
     if not library.exists():
         build_library(folder)
     stub = Stub(library=library, folder=folder)
-    wanted = stub.environment([gpu])
+    wanted = stub.environment(gpus)
     return {k: v for k, v in wanted.items() if k.startswith("NVML_") or k == "LD_LIBRARY_PATH"}
+
+
+def refusals() -> dict[str, object]:
+    """Return the stub's words for a board or driver that lacks some readings."""
+    names = os.environ.get(REFUSES, "").split()
+    calls = tuple(f"{_NOT_SUPPORTED} 0 1e9 {name}" for name in names if name not in ("gpm", MIG))
+    return {"fail": calls, "gpm": "gpm" not in names} if names else {}
 
 
 def _write_smi(folder: Path, values: Mapping[str, float]) -> None:
@@ -122,8 +137,9 @@ class DryMachine(Machine):
 
     def memory(self) -> Memory:
         """Return what the library plays, as if nobody else had any."""
-        found = self.nvml.call("nvmlDeviceGetMemoryInfo", self.unit.handle)
-        return Memory(reserved=self.taken, free=found.free - self.taken, total=found.total)
+        found = self.ask("nvmlDeviceGetMemoryInfo", self.unit.handle)
+        free = found.free if found else TOTAL // 2  # torch asks CUDA
+        return Memory(reserved=self.taken, free=free - self.taken, total=TOTAL)
 
     def release(self) -> None:
         """Nothing: nothing was taken."""

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +66,31 @@ def on_off(value: int | None) -> str | None:
 
 
 def about_torch() -> dict[str, Any]:
-    """Return torch's versions; nothing where it is not."""
+    """Return torch's versions, and why it cannot use the GPU, empty where it can."""
     try:
         import torch
-    except ImportError:
-        return {"torch": None}
-    nccl = None
-    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
-        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    except (ImportError, OSError) as error:  # OSError: one of CUDA's libraries is not there
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        return {"torch": None, "unusable": f"{sys.executable} has no torch that works: {said}."}
+    why = ""
+    if not torch.cuda.is_available():
+        built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+        why = f"torch {torch.__version__}, built {built}, sees no GPU."
     return {
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "nccl": nccl,
+        "cudnn": known(torch.backends.cudnn.version),
+        "nccl": None if why else known(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
+        "unusable": why,
     }
+
+
+def known(call: Callable[[], Any]) -> Any:
+    """Return an answer; None where torch has none: it may refuse a cuDNN, or be without NCCL."""
+    try:
+        return call()
+    except Exception:  # noqa: BLE001  # whatever a build of torch says, all other facts are known
+        return None
 
 
 def about_host() -> dict[str, Any]:

@@ -38,7 +38,8 @@ def kernel(kind: str) -> Callable[[], object]:
 
     if kind == "one-sm":
         return lambda: torch.cuda._sleep(2_000_000)
-    source = torch.zeros(2**28, device="cuda")
+    free, _ = torch.cuda.mem_get_info()
+    source = torch.zeros(min(2**28, free // 16), device="cuda")  # 4 bytes each, twice
     target = torch.empty_like(source)
     return lambda: torch.add(source, 1.0, out=target)
 

@@ -21,6 +21,7 @@ _JITTER, _SWAY, _SWAY_S = 0.2, 0.02, 2.7
 _BATCH_S = 0.02
 _DEEP = 4
 _SPIN_CYCLES = 2_000_000
+_MORE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,18 @@ class Wave:
         return ran_ms / 1e3 / span.seconds
 
 
-def square_wave(machine: Machine, duty: float, *, period_s: float, seconds: float) -> Wave:
+def square_wave(
+    machine: Machine,
+    duty: float,
+    *,
+    period_s: float,
+    seconds: float,
+    more: Callable[[], bool] = lambda: False,
+) -> Wave:
     """Run one kernel of one thread in each period of about so long, for a part of it.
 
-    Its length is set anew each time by what the one before took.
+    Its length is set anew each time by what the one before took. It goes on for as long as `more`
+    says so, up to `_MORE_S`.
     """
     if machine.dry:
         return Wave(pass_time(machine, seconds), [], duty)
@@ -84,7 +93,7 @@ def square_wave(machine: Machine, duty: float, *, period_s: float, seconds: floa
     beats: list[Beat] = []
     begin, due = now_us(), time.perf_counter()
     since, until = due, due + seconds
-    while due < until:
+    while due < until or (due < until + _MORE_S and more()):
         length_s = period_s * chance.uniform(1 - _JITTER, 1 + _JITTER)
         wanted_ms = (duty + _SWAY * sway((due - since) / _SWAY_S)) * length_s * 1e3
         beat = Beat(now_us(), *(cuda.Event(enable_timing=True) for _ in range(2)))

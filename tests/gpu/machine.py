@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hpckit.stats.sampler.gpu_library import GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Unit, find_mine
 from hpckit.stats.sampler.nvml import Nvml
+from tests.gpu.chips import flops_per_cycle
+from tests.gpu.surroundings import host_room_bytes, outside_of_jobs
 
 if TYPE_CHECKING:
     from torch import device as Device  # noqa: N812
@@ -103,8 +105,7 @@ class Machine:
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment for a program that a check starts."""
-        own = ("SLURM", "HPCKIT_RUN", "HPCKIT_SIGNALS")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+        kept = outside_of_jobs(os.environ)
         # A script of a job runs under the first Python of PATH: the one that has torch.
         kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}"
         return {**kept, **(more or {})}
@@ -148,6 +149,25 @@ class Machine:
         except GpuLibraryError:
             return None
 
+    def flops_per_cycle(self, kind: str) -> int | None:
+        """Return the operations of one multiprocessor in a cycle; None where they are not known."""
+        return flops_per_cycle(kind, self.capability, self.unit.info.name or "")
+
+    @property
+    def free_bytes(self) -> int:
+        """What is free of its memory, once torch has given back what it keeps for later."""
+        self.release()
+        return self.memory().free
+
+    def places(self) -> int:
+        """Return how many processes that train have room at once, on the GPU and the host.
+
+        Each takes most of a gigabyte of the GPU for CUDA and cuDNN, and two of the host.
+        """
+        host = host_room_bytes()
+        room = self.free_bytes // 2**30
+        return max(2, int(room if host is None else min(room, host // 2**31)))
+
     def buffer(self) -> list[tuple[int, int]]:
         """Return the driver's own readings of utilization: (its time in microseconds, percent)."""
         try:
@@ -170,8 +190,9 @@ class Machine:
     def lacks(self, word: str) -> str:
         """Return why this machine cannot make a check that needs something; empty where it can.
 
-        Words: `whole GPU`, `shared GPU` (by several processes), `MIG`, `GPM`, `bf16`, `fp8`,
-        `compiler`, `torch`, `program:NAME`, `package:NAME` (as it is imported).
+        Words: `whole GPU`, `shared GPU` (by several processes), `MIG`, `GPM`, `tf32`, `bf16`,
+        `fp8`, `compiler`, `torch`, `utilization`, `program:NAME`, `package:NAME` (as it is
+        imported).
 
         Raises:
             KeyError: there is no such word.
@@ -189,10 +210,12 @@ class Machine:
                 "" if self.unit.info.gpm else "the GPU has no GPM (Hopper and newer have)"
             ),
             "shared GPU": self._lacks_sharing,
-            "bf16": self._lacks_bf16,
+            "tf32": lambda: self._lacks_capability("TF32", (8, 0)),
+            "bf16": lambda: self._lacks_capability("bf16", (8, 0)),
             "fp8": self._lacks_fp8,
-            "compiler": _lacks_compiler,
-            "torch": lambda: self.lacks("package:torch"),
+            "compiler": lambda: _lacks_compiler() or self._lacks_capability("Triton", (7, 0)),
+            "torch": self._lacks_torch,
+            "utilization": self._lacks_utilization,
         }
         return ask[kind]()
 
@@ -200,13 +223,30 @@ class Machine:
         exclusive = self.ask("nvmlDeviceGetComputeMode", self.unit.board) == _EXCLUSIVE
         return "its compute mode lets only one process at a time use the GPU" if exclusive else ""
 
-    def _lacks_bf16(self) -> str:
-        return "" if self.capability >= (8, 0) else "bf16 needs compute capability 8.0"
+    def _lacks_torch(self) -> str:
+        if why := self.lacks("package:torch"):
+            return why
+        if self.dry or self.torch.cuda.is_available():
+            return ""
+        return f"torch {self.torch.__version__} sees no GPU"
+
+    def _lacks_utilization(self) -> str:
+        if self.unit.info.mig_parent:
+            why = "NVML has no utilization of a MIG slice, and the GPU has no GPM"
+            return "" if self.unit.info.gpm else why
+        told = self.ask("nvmlDeviceGetUtilizationRates", self.unit.handle) or self.buffer()
+        return "" if told else "NVML does not tell the utilization of this GPU"
+
+    def _lacks_capability(self, what: str, least: tuple[int, int]) -> str:
+        own = self.capability
+        return "" if own >= least else (
+            f"{what} needs compute capability {least[0]}.{least[1]}, not {own[0]}.{own[1]}"
+        )  # fmt: skip
 
     def _lacks_fp8(self) -> str:
         if not hasattr(self.torch, "float8_e4m3fn") or not hasattr(self.torch, "_scaled_mm"):
             return f"torch {self.torch.__version__} has no product in fp8"
-        return "" if self.capability >= (8, 9) else "fp8 needs compute capability 8.9"
+        return self._lacks_capability("fp8", (8, 9))
 
 
 def _lacks_compiler() -> str:
@@ -223,7 +263,8 @@ def _lacks_compiler() -> str:
 def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:
     """Return the GPU or MIG slice that is CUDA's device 0, as far as CUDA_VISIBLE_DEVICES tells.
 
-    Slurm's own words are not asked: whoever starts the checks may choose one of a job's GPUs.
+    Slurm's own words are asked only where that variable is not set: whoever starts the checks may
+    choose one of a job's GPUs, but not another job's.
 
     Raises:
         GpuLibraryError: there is none, or that variable names none.
@@ -233,6 +274,13 @@ def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:
         why = "; ".join(map(str, failures)) or "NVML sees no GPU that this process may open"
         raise GpuLibraryError(why, Trouble.NEVER)
     cuda = {name: value for name, value in environ.items() if name.startswith("CUDA_")}
+    unasked = "SLURM_JOB_ID" in environ and "CUDA_VISIBLE_DEVICES" not in environ
+    if unasked and len(units) > 1:
+        mine = find_mine(units, environ)
+        if not mine.units:
+            why = f"of {len(units)} GPUs, Slurm does not say which this job has: ask for --gpus 1"
+            raise GpuLibraryError(why, Trouble.NEVER)
+        return mine.units[0]
     mine = find_mine(units, cuda)
     if not mine.units:
         value, count = environ.get("CUDA_VISIBLE_DEVICES", ""), len(units)

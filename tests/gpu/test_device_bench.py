@@ -1,10 +1,10 @@
 """The device_bench workload: kinds of numbers against the chip's limit, copies, asynchrony."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.gpu import chips, loads
+from tests.gpu import loads
 from tests.gpu.checks import Recorder, check, number
 from tests.gpu.machine import Machine
 from tests.gpu.runs import Run, failed, make_runs
@@ -13,8 +13,19 @@ from tests.gpu.sampling import Poll
 # What cuBLAS has to reach of what the clock allows, in the better of two large products in bf16.
 # On an H200 the best of 18 (random numbers, 4096 to 32768 rows, both layouts) had 0.895, though the
 # tensor cores were in use for 94 % of the time (8192 rows): 0.9 is beyond this library there.
-_OF_LIMIT = 0.85
-_LARGER = 16384
+# On other chips nobody has looked: there the figure is told, and has no lower limit.
+_OF_LIMIT: Mapping[tuple[int, int], float] = {(9, 0): 0.85}
+_SIZE, _LARGER = 8192, 16384
+# Two matrices of random numbers in fp32 at once, and three of the products' kind.
+_BYTES_PER_NUMBER = 2 * 4 + 3 * 2
+# device_bench keeps 50 products of 4000 x 4000, and some matrices of 8192.
+_ROOM = 8 * 2**30
+# The same product took as long by both clocks on an H200, to 0.1 %; a clock that is lowered while
+# one of them begins changes more.
+_AGREE = 0.1
+# Where one of copies and work is much shorter, 5 % of it are less than the other one's noise.
+_SHORT = 0.2
+_KINDS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 @check("device_bench: products, copies, asynchrony", budget_s=19, needs=("torch", "shared GPU"))
@@ -24,7 +35,9 @@ def test_device_bench(report: Recorder, machine: Machine) -> None:
         return
     (products,) = found["products"].values()
     if "bf16" in products:
-        tell_best(report, [products["bf16"]["of_limit"], larger(report, machine)])
+        parts = [products["bf16"]["of_limit"], larger(report, machine)]
+        tell_best(report, parts, least_of(machine, found["product_size"]))
+    agreement(report, machine, found["product_size"], products)
     for kind in ("fp32", "tf32", "bf16", "fp16", "fp8"):
         if kind not in products:
             report.absent(f"products in {kind}", "device_bench: this chip or torch has none")
@@ -49,19 +62,57 @@ def test_device_bench(report: Recorder, machine: Machine) -> None:
             f"copy {name}", speed, unit="GB/s", source="device_bench",
             at_least=1.0 if name.endswith(", pinned") else 0.2,
         )  # fmt: skip
-    report.figure(
-        "overlap of copies and work", found["overlap"], at_least=0.95, source="device_bench",
-        note="(work + copies - both at once) / the shorter of the two",
-    )  # fmt: skip
+    tell_overlap(report, seconds, found["overlap"])
+
+
+def tell_overlap(report: Recorder, seconds: Mapping[str, float], overlap: float) -> None:
+    """Record how much of the shorter of copies and work the longer one hides."""
     together, apart = seconds["copies while it works"], seconds["work, then copies to the host"]
-    report.figure("copies while it works, of one after the other", together / apart, at_most=1.0)
+    copying = seconds["copies to the host"]
+    shorter, longer = sorted((copying, apart - copying))
+    clear = shorter >= _SHORT * longer
+    report.figure(
+        "overlap of copies and work", overlap, at_least=0.95 if clear else None,
+        source="device_bench",
+        note="(work + copies - both at once) / the shorter of the two"
+        + ("" if clear else f", which is {shorter / longer:.0%} of the longer: too little to tell"),
+    )  # fmt: skip
+    if not clear:
+        report.figure("copies while it works, of the longer of the two", together / longer,
+                      at_most=1.05)  # fmt: skip
+    report.figure("copies while it works, of one after the other", together / apart,
+                  at_most=1.0 if clear else 1.05)  # fmt: skip
+
+
+def least_of(machine: Machine, size: int) -> float | None:
+    """Return the part of its limit that a large product has to reach; None where none is known."""
+    whole = not machine.unit.info.mig_parent and size >= machine.pick(_SIZE, 1)
+    return _OF_LIMIT.get(machine.capability) if whole else None
+
+
+def agreement(
+    report: Recorder, machine: Machine, size: int, products: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Record whether device_bench's speed is that of the same product by the GPU's own clock."""
+    kind = next(kind for kind in ("bf16", "fp16", "fp32") if kind in products)
+    machine.release()
+    call = loads.product(machine, size, _KINDS[kind])
+    busy = loads.keep_busy(machine, call, machine.pick(0.8, 0.1))
+    own = 2 * size**3 / busy.each_s / 1e12
+    report.figure(
+        f"product of {size}, {kind}, by both", products[kind]["tflops"], unit="TFLOP/s", near=own,
+        within=_AGREE * own, source="device_bench", peer="CUDA events",
+    )  # fmt: skip
 
 
 def measured(report: Recorder, machine: Machine) -> dict[str, Any] | None:
     """Run device_bench; return what it wrote, None if it failed."""
     small = ("--size", "64", "--product-size", "32", "--repeat", "2", "--megabytes", "1",
              "--seconds", "0", "--devices", "cpu")  # fmt: skip
-    words = machine.pick(("--devices", "cuda:0", "--seconds", "1"), small)
+    large: tuple[str, ...] = ("--devices", "cuda:0", "--seconds", "1")
+    if not machine.dry and machine.free_bytes < _ROOM:
+        large += ("--product-size", "4096", "--repeat", "20")
+    words = machine.pick(large, small)
     run = Run(name="device_bench", workload="device_bench", words=words, ieee=False)
     ended = make_runs(report, machine, [run], limit_s=90)[run.name]
     if ended.problem:
@@ -78,7 +129,11 @@ def larger(report: Recorder, machine: Machine) -> float | None:
     And one of zeros, which take so little power that the clock stays high: where the other one
     misses its limit, this tells cuBLAS's own part from that of a clock that was lowered.
     """
-    size, seconds = machine.pick(_LARGER, 64), machine.pick(2.0, 0.2)
+    size, seconds = machine.pick(_LARGER, 64), machine.pick(1.6, 0.2)
+    if (wants := size**2 * _BYTES_PER_NUMBER) > (free := machine.free_bytes):
+        why = f"it takes {wants / 2**30:.1f} GiB of the GPU, and {free / 2**30:.1f} are free"
+        report.absent(f"product of {_LARGER}, bf16", why)
+        return None
     found = one_larger(report, machine, "bf16", loads.product(machine, size, "bfloat16"), seconds)
     zeros = loads.product(machine, size, "bfloat16", scale=0.0)
     part = one_larger(report, machine, "bf16, of zeros", zeros, seconds / 2)
@@ -100,7 +155,7 @@ def one_larger(
         busy = loads.keep_busy(machine, call, seconds)
     mhz = witness.mean("mhz", busy.span.inner(seconds / 4))
     rate = 2 * _LARGER**3 / busy.each_s / 1e12
-    per_cycle = chips.flops_per_cycle("bf16", machine.capability)
+    per_cycle = machine.flops_per_cycle("bf16")
     limit = per_cycle * machine.multiprocessors * mhz / 1e6 if per_cycle and mhz else None
     report.figure(
         f"product of {_LARGER}, {name}", rate, unit="TFLOP/s", source="CUDA events",
@@ -109,7 +164,7 @@ def one_larger(
     return rate / limit if limit else None
 
 
-def tell_best(report: Recorder, parts: list[float | None]) -> None:
+def tell_best(report: Recorder, parts: list[float | None], least: float | None) -> None:
     """Record what the better of some products reached of what the chip can do at their clocks."""
     known = [part for part in parts if part is not None]
     if not known:
@@ -117,7 +172,7 @@ def tell_best(report: Recorder, parts: list[float | None]) -> None:
         return
     report.figure(
         "large products in bf16, the better one, of the limit at its clock", max(known),
-        at_least=_OF_LIMIT, at_most=1.05, note=" and ".join(map(number, known)),
+        at_least=least, at_most=1.05, note=" and ".join(map(number, known)),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ A GPU's random numbers are others than a CPU's, so two fits agree only as two se
 same noise, made on the CPU, a simulation must be the same, agent by agent.
 """
 
+import os
 from statistics import mean, median
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.gpu.runs import Ended, Run, failed, make_runs
 # Fits with other random numbers differ: of four seeds on one CPU, totals began at 68,000 to 79,000
 # and were 18,300 to 36,800 in epochs 41 to 60, of one and the same epidemic.
 SEEDS = 3.0
+# A V100 has 80 multiprocessors; an H200 was twice as fast as 16 cores.
+_LARGE_SMS, _FEW_CORES = 80, 32
 
 
 @check("mpi_vi: simulation and flow, with the same noise", budget_s=3,
@@ -96,7 +99,7 @@ def test_large(report: Recorder, machine: Machine) -> None:
              "--posterior-samples", "2")  # fmt: skip
     gpu, cpu = pair(report, machine, "mpi_vi", words)
     if well(report, gpu, cpu):
-        faster(report, gpu, cpu, "epochs/s, 50,000 agents", at_least=1.0)
+        faster(report, gpu, cpu, "epochs/s, 50,000 agents", at_least=least(machine))
 
 
 @check(
@@ -124,7 +127,17 @@ def test_wave(report: Recorder, machine: Machine) -> None:
     steps = ("--frequencies", "10", "--steps", "1", "--iterations", "1", "--resume", "never")
     gpu, cpu = pair(report, machine, "wave_inversion", (*words, *steps))
     if well(report, gpu, cpu):
-        faster(report, gpu, cpu, "gradients/s", at_least=1.0)
+        faster(report, gpu, cpu, "gradients/s", at_least=least(machine))
+
+
+def least(machine: Machine) -> float | None:
+    """Return how much faster than the CPU a GPU must be: not slower, if it is large and cores few.
+
+    Elsewhere either may win: a slice or a small GPU beside a hundred cores.
+    """
+    few = len(os.sched_getaffinity(0)) <= _FEW_CORES
+    large = machine.multiprocessors >= _LARGE_SMS and not machine.unit.info.mig_parent
+    return 1.0 if few and large else None
 
 
 def ends(one: Ended) -> tuple[float, float]:
@@ -157,7 +170,8 @@ def faster(
     report: Recorder, gpu: Ended, cpu: Ended, name: str, *, at_least: float | None = None
 ) -> None:
     """Record a speed-up: medians of seconds per step, the first of which warms up."""
+    cores = len(os.sched_getaffinity(0))
     mine, other = (median(one.rows("s_per_step")[1:] or one.rows("s_per_step"))
                    for one in (gpu, cpu))  # fmt: skip
     report.figure(f"{name}, of the CPU's", other / mine, at_least=at_least,
-                  note=f"{mine:.4g} s on the GPU, {other:.4g} s on the CPU's cores")  # fmt: skip
+                  note=f"{mine:.4g} s on the GPU, {other:.4g} s on {cores} cores")  # fmt: skip

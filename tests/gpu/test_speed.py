@@ -4,31 +4,45 @@ import json
 from pathlib import Path
 from statistics import median
 
+from tests.gpu import loads
 from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
 from tests.gpu.runs import environment, failed, program, reason
 
+# Floating-point operations a second in fp32.
+_LARGE = 10e12
 _PROGRAM = Path(__file__).with_name("speed.py")
 
 
 @check("ddp: samples/s beside a bare torch loop", budget_s=43,
        needs=("torch", "package:sklearn", "shared GPU"))  # fmt: skip
 def test_ddp_speed(report: Recorder, machine: Machine) -> None:
-    images = write_images(machine.folder / "images", *machine.pick((4096, 512), (64, 8)))
-    cases = [
-        ("cnn", "64", machine.pick("40", "1"), "digits", "as small as steps get"),
-        ("resnet18", "512", "7", str(images), "the GPU is busy throughout"),
-    ]
-    for model, batch, epochs, data, note in cases[: machine.pick(2, 1)]:
+    cases = [("cnn", "64", machine.pick("40", "1"), "digits", "as small as steps get")]
+    if not machine.dry:
+        most = 512 if is_large(machine) else 128
+        images = write_images(machine.folder / "images", 8 * most, most)
+        cases += [("resnet18", str(most), "7", str(images), "the GPU is busy throughout")]
+    for model, batch, epochs, data, note in cases:
         words = ["ddp", model, batch, epochs, machine.pick("3", "1"), data, str(machine.folder)]
         if (found := measured(report, machine, words, limit_s=120)) is None:
             continue
-        ours, bare = median(found["ours"]), median(found["bare"])
+        # The fastest of each: what else the machine does only makes a run longer.
+        ours, bare = min(found["ours"]), min(found["bare"])
         report.figure(
             f"{model}, batch {batch}: samples/s, of a bare loop's", bare / ours, at_least=0.98,
             peer=f"{int(batch) / bare:.0f} samples/s", source=f"{len(found['ours'])} runs in turns",
             note=f"{ours * 1e3:.3f} ms a step; {note}",
         )  # fmt: skip
+
+
+def is_large(machine: Machine) -> bool:
+    """Tell whether a GPU makes some hundred steps of resnet18 with 512 images in the check's time.
+
+    Each needs 1.3e12 operations and 4 GiB. A T4 makes 4 to 8e12 in a second, a V100 14e12.
+    """
+    size = 2048
+    product = machine.seconds(loads.product(machine, size, "float32"))
+    return 2 * size**3 / product > _LARGE and machine.free_bytes > 10 * 2**30
 
 
 @check("MirroredStrategy: a step beside the network alone and TensorFlow's", budget_s=11,

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,14 @@ from tests.gpu.checks import NotHere, Recorder
 from tests.gpu.loads import Beat, Wave
 from tests.gpu.machine import first_unit
 from tests.gpu.sampling import Poll, Run, Span
-from tests.gpu.test_activity import compare_energy
-from tests.gpu.test_sampler import has_own_pids, tell_fields, tell_loop, tell_processes
+from tests.gpu.test_activity import compare_energy, tell_tensor
+from tests.gpu.test_sampler import (
+    has_own_pids,
+    restlessness,
+    tell_fields,
+    tell_loop,
+    tell_processes,
+)
 from tests.gpu.test_utilization import compare
 from tests.pages import ROOT
 from tests.stats.conftest import Start, read_folder
@@ -83,6 +90,39 @@ def test_they_fail_where_the_sampler_says_something_else(tmp_path: Path) -> None
     assert verdicts(found) == {"test_duty[25 %]": "failed", "test_one_block": "failed"}
     assert "and the limit is 25 ± 1" in found["test_duty[25 %]"]["why"]
     assert found["test_one_block"]["why"].startswith("SM activity: 1.8 %")
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_what_a_driver_does_not_tell_is_absent_with_its_reason(tmp_path: Path) -> None:
+    """An old one, a guest's, or WSL's: neither a failure, nor passed without a figure."""
+    needs("torch")
+    words = "fields or processes or test_memory or energy or (duty and 25) or resting or alone"
+    found = dry(
+        tmp_path, f"({words} or test_smi) and not models", HPCKIT_GPU_ENFORCE="1",
+        HPCKIT_GPU_REFUSES="gpm energy memory processes utilization samples",
+    )  # fmt: skip
+    whys = {name: row["why"] for name, row in found.items() if row["verdict"] == "not here"}
+    assert whys.keys() == found.keys() - {"test_fields", "test_smi"}
+    assert "nvmlDeviceGetMemoryInfo" in whys["test_memory"]
+    assert "nvmlDeviceGetTotalEnergyConsumption" in whys["test_energy"]
+    assert "nvmlDeviceGetUtilizationRates" in whys["test_duty[25 %]"]
+    assert "nvmlDeviceGetComputeRunningProcesses" in whys["test_processes"]
+    assert verdicts(found)["test_fields"] == verdicts(found)["test_smi"] == "passed", found
+    told = {row["name"] for row in found["test_smi"]["figures"]}
+    assert told == {"power", "clocks.current.sm", "clocks.current.memory"}
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_checks_of_a_slice_keep_their_limits(tmp_path: Path) -> None:
+    needs("torch")
+    words = "fields or test_memory or slice or one_sm or alone or (duty and 25)"
+    found = dry(tmp_path, words, HPCKIT_GPU_ENFORCE="1", HPCKIT_GPU_REFUSES="mig")
+    assert verdicts(found) == {
+        "test_fields": "passed", "test_memory": "passed", "test_slice": "passed",
+        "test_one_sm": "passed", "test_alone": "not here", "test_duty[25 %]": "not here",
+    }, found  # fmt: skip
 
 
 @pytest.mark.long
@@ -146,11 +186,43 @@ def test_nvidia_smi_and_the_sampler_are_compared(tmp_path: Path, percent, draw, 
     assert len(recorder.figures) == 5
 
 
-def test_what_nvidia_smi_does_not_know_is_no_agreement(tmp_path: Path) -> None:
+def test_what_nvidia_smi_does_not_know_is_absent_and_no_agreement(tmp_path: Path) -> None:
     run, span = made_run(tmp_path, permille=500, watts=WATTS)
+    recorder, absent = Recorder(), []
+    recorder.tell = absent.append  # type: ignore[assignment]
+    compare(recorder, run, span, [{"utilization.gpu": None, "power.draw": 400}], [])
+    assert [(row.name, row.met) for row in recorder.figures] == [("power", True)]
+    assert [row["what"] for row in absent if row["event"] == "absent"] == [
+        "utilization, beside nvidia-smi --query-gpu", "utilization, beside nvidia-smi dmon",
+        "power, beside nvidia-smi dmon", "memory, beside nvidia-smi",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "share", "beyond", "good"),
+    [(93.7, 84.1, 15.0, True), (80.0, 84.1, 15.0, False), (99.9, 70.0, 15.0, False),
+     (99.9, 70.0, None, True), (60.0, 70.0, None, False), (40.0, None, None, True),
+     (0.0, None, None, False), (None, 84.1, 15.0, False)],
+)  # fmt: skip
+def test_tensor_cores_are_not_less_active_than_products_say(found, share, beyond, good) -> None:
     recorder = Recorder()
-    compare(recorder, run, span, [{"utilization.gpu": None}], [])
-    assert [row.met for row in recorder.figures] == [False] * 5
+    tell_tensor(recorder, found, share, beyond)
+    assert (recorder.misses() == []) == good
+
+
+def test_memory_of_others_that_changes_is_seen(tmp_path: Path) -> None:
+    run, span = made_run(tmp_path, permille=500, watts=WATTS)
+    assert restlessness(run, [span]) == 0
+    samples = run.samples
+    changed = [
+        replace(row, gpus=(replace(row.gpus[0], memory_bytes=2**32 + at * 2**20),))
+        for at, row in enumerate(samples)
+    ]
+
+    class Changed(Run):
+        samples = changed  # type: ignore[assignment]
+
+    assert restlessness(Changed(tmp_path), [span]) == 10 * 2**20
 
 
 class Event:
@@ -235,7 +307,8 @@ class Units:
     [({}, uuid(0)), ({"CUDA_VISIBLE_DEVICES": "1"}, uuid(1)),
      ({"CUDA_VISIBLE_DEVICES": uuid(1)}, uuid(1)),
      ({"CUDA_VISIBLE_DEVICES": "MIG-2,MIG-1"}, "MIG-2"),
-     ({"CUDA_VISIBLE_DEVICES": "1", "SLURM_GPUS_ON_NODE": "4"}, uuid(1))],
+     ({"CUDA_VISIBLE_DEVICES": "1", "SLURM_GPUS_ON_NODE": "4"}, uuid(1)),
+     ({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "1"}, uuid(1))],
 )  # fmt: skip
 def test_the_checks_take_the_gpu_that_cuda_takes_first(words, found) -> None:
     assert first_unit(Units(), words).info.uuid == found  # type: ignore[arg-type]
@@ -246,6 +319,11 @@ def test_a_gpu_that_is_not_there_is_not_another_one(word: str) -> None:
     said = f"CUDA_VISIBLE_DEVICES is {word!r}, and names none of the 4 that NVML sees"
     with pytest.raises(GpuLibraryError, match=re.escape(said)):
         first_unit(Units(), {"CUDA_VISIBLE_DEVICES": word})  # type: ignore[arg-type]
+
+
+def test_in_a_job_without_a_gpu_no_gpu_of_another_job_is_taken() -> None:
+    with pytest.raises(GpuLibraryError, match="Slurm does not say which this job has"):
+        first_unit(Units(), {"SLURM_JOB_ID": "7"})  # type: ignore[arg-type]
 
 
 def test_a_process_that_nvml_does_not_list_counts_only_where_pids_are_the_hosts() -> None:

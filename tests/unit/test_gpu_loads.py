@@ -94,6 +94,16 @@ def test_a_wave_has_the_duty_that_its_kernels_had(gpu: Gpu, duty) -> None:
     assert exact == pytest.approx(duty, abs=0.01)
 
 
+def test_a_wave_goes_on_while_its_witness_writes(gpu: Gpu) -> None:
+    until = gpu.now_s + 6
+    wave = loads.square_wave(
+        Made(gpu), 0.5, period_s=0.02, seconds=2, more=lambda: gpu.now_s < until
+    )
+    assert wave.span.seconds == pytest.approx(6, abs=0.8)
+    endless = loads.square_wave(Made(gpu), 0.5, period_s=0.02, seconds=2, more=lambda: True)
+    assert endless.span.seconds == pytest.approx(22, abs=0.8)
+
+
 def test_kernels_follow_a_clock_that_changes(gpu: Gpu, monkeypatch) -> None:
     monkeypatch.setattr(loads, "cycles_per_ms", lambda _: 2 * gpu.cycles_per_ms)
     monkeypatch.setattr(loads, "_JITTER", 0)

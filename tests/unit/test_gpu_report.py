@@ -1,12 +1,15 @@
 """The harness of `make test-gpu`, where there is no GPU: figures, reports, crashes, preparation."""
 
+import ast
 import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +18,7 @@ from typing import NamedTuple
 import jsonschema
 import pytest
 
-from tests.gpu import raw, smi
+from tests.gpu import raw, runs, smi, surroundings
 from tests.gpu.checks import Recorder, number
 from tests.gpu.document import make_document, markdown, scrubbed
 from tests.gpu.journal import Journal, Made, read_checks
@@ -246,14 +249,17 @@ def test_c(report, machine): report.figure("one", 1, at_least=1)
 """
 
 
-def session(tmp_path: Path, *words: str, seconds: float) -> "subprocess.Popen[str]":
+def session(
+    tmp_path: Path, *words: str, seconds: float, said: Path | None = None
+) -> "subprocess.Popen[str]":
     code = (
         "import sys; from tests.gpu import __main__ as m; "
         "m.Session.where = ('-p', 'tests.gpu.conftest', sys.argv.pop(1)); sys.exit(m.main())"
     )
     argv = [sys.executable, "-c", code, str(tmp_path), "--dry", "--out", str(tmp_path / "out")]
     environ = {**os.environ, "SECONDS": str(seconds), "HPCKIT_GPU_ENFORCE": "1"}
-    return subprocess.Popen([*argv, *words], cwd=ROOT, env=environ, text=True)
+    with (said or tmp_path / "unread").open("w") as out:
+        return subprocess.Popen([*argv, *words], cwd=ROOT, env=environ, text=True, stdout=out)
 
 
 @pytest.mark.long
@@ -261,13 +267,14 @@ def test_a_report_that_was_cut_off_is_completed(tmp_path: Path) -> None:
     """By a job's end: SIGTERM first. SIGKILL leaves what there was, which is as good to go on."""
     (tmp_path / "test_made.py").write_text(CUT_OFF)
     journal = Journal(tmp_path / "out" / "gpu-report.part.jsonl")
-    running = session(tmp_path, seconds=600)
+    running = session(tmp_path, seconds=600, said=tmp_path / "said")
     deadline = time.monotonic() + LONG_S
     while not any(row.title == "second" for row in read_checks(journal.events())):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.terminate()
     assert running.wait(LONG_S) == 1
+    assert "What was cut off: `make test-gpu ARGS=--go-on`" in (tmp_path / "said").read_text()
     report = tmp_path / "out" / "gpu-report.json"
     document = json.loads(report.read_text())
     assert [row["verdict"] for row in document["checks"]] == ["passed", "crashed"]
@@ -454,3 +461,180 @@ def test_without_packages_and_network_it_says_how_to_bring_them(tmp_path, monkey
     python = module.make_venv(tmp_path / "over")
     with pytest.raises(module.CannotError, match="make gpu-wheels PY=3"):
         module.fill(python)
+
+
+def test_packages_that_cannot_be_installed_are_told_by_pips_own_word(tmp_path, monkeypatch) -> None:
+    module = prepare()
+    monkeypatch.setattr(module, "WHEELS", tmp_path / "wheels")
+    why = "No matching distribution found for no-such"
+    fails = [sys.executable, "-c", f"import sys; sys.exit({why!r})"]
+    assert module.install(fails, ["no-such"]) == why
+    assert module.install(fails, []) == ""
+
+
+def test_a_sites_settings_do_not_say_where_pip_installs(monkeypatch) -> None:
+    monkeypatch.setenv("PIP_USER", "1")
+    monkeypatch.setenv("PIP_TARGET", "/somewhere")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    found = prepare().pip_environment()
+    assert (found["PIP_USER"], found.get("PIP_TARGET")) == ("0", None)
+    assert found["PIP_INDEX_URL"] == "https://mirror.example/simple"
+
+
+def run_prepare(monkeypatch, capsys, **replaced) -> tuple[int, str]:
+    module = prepare()
+    for name, value in replaced.items():
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(sys, "argv", ["prepare.py"])
+    return module.main(), capsys.readouterr().err
+
+
+def raiser(error: BaseException):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [(PermissionError(30, "Read-only file system"), 2, "Copy the clone to a folder of your own"),
+     (OSError(28, "No space left on device"), 2, "No space left on device"),
+     (KeyboardInterrupt(), 130, "interrupted. Nothing was tested.")],
+)  # fmt: skip
+def test_what_stops_the_preparation_is_a_sentence(
+    monkeypatch, capsys, error, status, words
+) -> None:
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    found = {"gpu": lambda: "1", "torch_here": lambda: "9", "make_venv": raiser(error)}
+    ended, said = run_prepare(monkeypatch, capsys, **found)
+    assert ended == status
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_one_task_of_several_does_not_begin(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "2")
+    status, said = run_prepare(monkeypatch, capsys)
+    assert status == 2
+    assert "ask for one task, srun --ntasks 1" in said
+
+
+def test_a_torch_that_dies_or_hangs_is_a_sentence(monkeypatch) -> None:
+    module = prepare()
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: True)
+    dies = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    monkeypatch.setattr(module, "_ASK_TORCH", dies)
+    with pytest.raises(module.CannotError, match="cannot be imported: it was ended by signal 4"):
+        module.torch_here()
+    monkeypatch.setattr(module, "_ASK_TORCH", "import time; time.sleep(60)")
+    monkeypatch.setattr(module, "_TORCH_S", 0.2)
+    with pytest.raises(module.CannotError, match="or the driver hangs"):
+        module.torch_here()
+
+
+def test_an_old_python_reads_the_first_file() -> None:
+    """Whoever comes without make gets a sentence: names that are new are used after it."""
+    text = (ROOT / "tests/gpu/prepare.py").read_text()
+    ast.parse(text, feature_version=(3, 8))
+    head = text.partition("\ndef ")[0]
+    assert "from __future__ import annotations" in head
+    assert "import tomllib" not in head
+
+
+def test_the_place_of_the_checks_files_has_room_and_lets_programs_run(
+    tmp_path, monkeypatch
+) -> None:
+    small, good = tmp_path / "small", tmp_path / "good"
+    small.mkdir()
+    good.mkdir()
+    assert surroundings.scratch_folder([tmp_path / "none", good]) == (good, "")
+    usage = shutil.disk_usage(good)
+    sizes = {small: usage._replace(free=2**20), good: usage}
+    monkeypatch.setattr(surroundings.shutil, "disk_usage", sizes.get)
+    assert surroundings.scratch_folder([small, good]) == (good, "")
+    assert surroundings.scratch_folder([small]) == (small, "only 0.0 GiB are free")
+    monkeypatch.setattr(surroundings.subprocess, "run", raiser(PermissionError(13, "denied")))
+    assert surroundings.lacking(good) == (
+        "no program may run there, or nothing be written (denied)"
+    )
+
+
+def test_a_home_that_cannot_be_written_has_no_caches(tmp_path: Path) -> None:
+    assert surroundings.caches({"HOME": str(tmp_path)}, tmp_path / "s") == {}
+    found = surroundings.caches({"HOME": str(tmp_path / "none")}, tmp_path / "s")
+    assert found["TRITON_CACHE_DIR"] == str(tmp_path / "s" / "triton_cache_dir")
+    assert surroundings.caches({}, tmp_path).keys() == found.keys()
+
+
+def test_variables_of_a_user_or_a_job_do_not_reach_the_programs() -> None:
+    given = {
+        "CUDA_LAUNCH_BLOCKING": "1", "PYTEST_ADDOPTS": "--cov", "SLURM_PROCID": "0", "PATH": "/bin",
+        "PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "0", "HPCKIT_BACKEND": "gloo",
+        "HPCKIT_GPU_DRY": "/x", "NCCL_SOCKET_IFNAME": "ib0",
+    }  # fmt: skip
+    left = surroundings.outside_of_jobs(surroundings.undisturbed(given))
+    assert left.keys() == {"PATH", "HPCKIT_GPU_DRY", "NCCL_SOCKET_IFNAME"}
+
+
+def test_a_jobs_memory_is_the_room_of_its_programs(tmp_path: Path) -> None:
+    proc, tree = tmp_path / "proc", tmp_path / "cgroup"
+    job = tree / "slurm" / "job_7" / "step_0"
+    job.mkdir(parents=True)
+    (proc / "self").mkdir(parents=True)
+    assert surroundings.host_room_bytes(proc, tree) is None
+    (proc / "meminfo").write_text("MemTotal: 64 kB\nMemAvailable: 33554432 kB\n")
+    (proc / "self" / "cgroup").write_text("0::/slurm/job_7/step_0\n")
+    assert surroundings.host_room_bytes(proc, tree) == 32 * 2**30
+    for folder, most in ((job, "max"), (job.parent, str(8 * 2**30))):
+        (folder / "memory.max").write_text(f"{most}\n")
+        (folder / "memory.current").write_text(f"{7 * 2**30}\n")
+        (folder / "memory.stat").write_text(f"anon 1\nfile {5 * 2**30}\n")
+    assert surroundings.host_room_bytes(proc, tree) == 6 * 2**30  # 5 of the 7 are of files
+
+
+def test_as_many_programs_run_at_once_as_have_room() -> None:
+    room, most, now = runs.Room(3), [], []
+
+    def work(ranks: int) -> None:
+        with room.of(ranks):
+            now.append(ranks)
+            most.append(sum(now))
+            time.sleep(0.01)
+            now.remove(ranks)
+
+    with ThreadPoolExecutor(9) as pool:
+        list(pool.map(work, [1, 2, 1, 2, 2, 1, 1, 2]))
+        assert max(most) <= 3
+        list(pool.map(work, [7, 1]))  # more than all: alone
+    assert now == []
+
+
+def test_somebody_elses_work_stands_above_all_figures() -> None:
+    alone = made("failed", "tests/gpu/test_machine.py::test_alone", why="busy")
+    page = markdown(make_document({"gpu": "X"}, [alone, made("failed")], expected=["t::z"]))
+    assert page.index("Something else computed on this GPU") < page.index("| machine |")
+    assert "ARGS=--go-on" in page
+    quiet = made("passed", "tests/gpu/test_machine.py::test_alone")
+    assert "Something else" not in markdown(make_document({"gpu": "X"}, [quiet]))
+
+
+def test_a_field_that_an_old_nvidia_smi_lacks_is_told_by_it() -> None:
+    said = 'Field "memory.reserved" is not a valid field to query.\n\n'
+    assert smi.unknown_field(said) == "memory.reserved"
+    assert smi.unknown_field("50, 1\n") is None
+
+
+def test_a_user_without_a_name_and_a_home_has_no_secrets_of_these(monkeypatch) -> None:
+    monkeypatch.setattr(raw.Path, "home", raiser(RuntimeError("no home")))
+    monkeypatch.setattr(raw.getpass, "getuser", raiser(OSError("no name")))
+    assert str(ROOT) in raw.secrets()
+
+
+def test_a_place_for_the_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    argv = [sys.executable, "-m", "tests.gpu", "--dry", "--out", str(tmp_path / "file" / "out")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Name another folder: make test-gpu GPU_OUT=FOLDER" in done.stderr
+    assert "Traceback" not in done.stderr

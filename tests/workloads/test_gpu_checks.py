@@ -102,8 +102,11 @@ def test_products_below_the_limit_or_above_all_limits_fail() -> None:
     for parts, good in (([0.81, 0.88], True), ([0.86, None], True), ([0.83, 0.84], False),
                         ([0.95, 1.2], False)):  # fmt: skip
         report = Recorder()
-        tell_best(report, parts)
+        tell_best(report, parts, 0.85)
         assert (not report.misses()) == good, parts
+    unseen = Recorder()
+    tell_best(unseen, [0.5, 0.6], None)
+    assert unseen.misses() == []
     report, absent = Recorder(), []
     report.tell = absent.append  # type: ignore[assignment]
     told(report, "bf16", 8192, {**row, "limit_tflops": None, "note": "no limit is known of X"})
@@ -112,5 +115,6 @@ def test_products_below_the_limit_or_above_all_limits_fail() -> None:
 
 
 def test_the_table_of_chips_is_the_workloads() -> None:
-    assert chips.flops_per_cycle("bf16", (9, 0)) == 4096
-    assert chips.flops_per_cycle("bf16", (8, 9)) is None
+    assert chips.flops_per_cycle("bf16", (9, 0), "NVIDIA H200") == 4096
+    assert chips.flops_per_cycle("bf16", (9, 0), "NVIDIA H20") is None
+    assert chips.flops_per_cycle("bf16", (8, 9), "NVIDIA L40S") is None

@@ -152,7 +152,11 @@ def overlap(x: torch.Tensor, repeat: int) -> tuple[dict[str, float], float]:
     stream = torch.cuda.Stream(x.device)  # type: ignore[no-untyped-call]
     rounds = [overlap_once(x, host, stream) for _ in range(1 + _ROUNDS)][1:]  # the first sets up
     work, copying, both = map(median, zip(*rounds, strict=True))
-    found = {"work, then copies to the host": work + copying, "copies while it works": both}
+    found = {
+        "copies to the host": copying,
+        "work, then copies to the host": work + copying,
+        "copies while it works": both,
+    }
     say("\ncopies and work")
     report(found)
     part = median(hidden(*seconds) for seconds in rounds)

@@ -5,6 +5,7 @@ So two limits are told: that of the clock seen while it worked, which says how g
 and the data sheet's, which is for a clock that long work may not keep.
 """
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,18 @@ PER_CLOCK: Mapping[tuple[int, int], Mapping[str, int]] = {
     (9, 0): {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096, "fp8": 8192},
     (10, 0): {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384},
 }
+
+# Chips of such a capability whose multiprocessors were made slower for a market: an H20 has 78 at
+# 1980 MHz, and 148 TFLOP/s in bf16 on its sheet, where 632 would follow.
+_CUT = re.compile(r"\b(?:H20|CMP)\b")
+
+
+def per_clock(kind: str, capability: tuple[int, int] | None, name: str = "") -> int | None:
+    """Return the operations of one multiprocessor in a cycle; None where they are not known."""
+    if capability is None or _CUT.search(name):
+        return None
+    return PER_CLOCK.get(capability, {}).get(kind)
+
 
 _H100 = {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9}
 # TFLOP/s without sparsity by NVIDIA's data sheets, for whole GPUs of a name.
@@ -65,7 +78,7 @@ class Chip:
 
     def at_clock(self, kind: str, mhz: float | None) -> float | None:
         """Return the TFLOP/s that a clock allows; None where that is not known."""
-        rate = PER_CLOCK.get(self.capability, {}).get(kind) if self.capability else None
+        rate = per_clock(kind, self.capability, self.name)
         return rate * self.multiprocessors * mhz / 1e6 if rate and mhz else None
 
     def unknown(self, kind: str) -> str:

@@ -66,8 +66,12 @@ class Nvml:
         Raises:
             NvmlError: it failed.
         """
+        wanted = getattr(self._library, function, None)
+        if wanted is None:  # the package `pynvml` of others has the same name, and may be older
+            where = getattr(self._library, "__file__", None)
+            raise NvmlError(f"{function}: {where} does not have it.", Trouble.NEVER)
         try:
-            return getattr(self._library, function)(*arguments)
+            return wanted(*arguments)
         except self._library.NVMLError as error:
             text = f"{function}: {error} (NVML error {error.value})"
             raise NvmlError(text, self._trouble(error.value), error.value) from error
