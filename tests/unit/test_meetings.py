@@ -128,7 +128,7 @@ def test_a_module_beside_the_script_may_share_the_work_out(tmp_path: Path) -> No
 
 def test_no_file_beside_the_script_runs_at_its_end(tmp_path: Path) -> None:
     for name in ("resource", "socket", "signal", "struct", "json"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})")
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a')\n")
     assert told(tmp_path / "train.py", text="print()") is False
     assert not (tmp_path / "ran").exists()
 
