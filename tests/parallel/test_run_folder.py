@@ -307,6 +307,21 @@ def test_an_epochs_speed_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -
     assert speeds == [2.0, 2.0]
 
 
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_weights_that_the_last_step_of_an_epoch_spoilt_get_no_checkpoint(loss: float) -> None:
+    """Else the next attempt would go on from them, and fail in its first step."""
+    journal = Journal(
+        samples=1, batch_size=1, epochs=1, log_every=9, checkpoint_every=1, settings={},
+        devices="1xCPU", workload="ddp",
+    )  # fmt: skip
+    rows = Rows()
+    journal.open(cast("Metrics", rows))
+    journal.count(1.0, 1.0)
+    with pytest.raises(SetupError, match=f"held-out loss is {loss} after epoch 1: try a smaller"):
+        journal.end_epoch(loss, 0.5)
+    assert not [row for row in rows.rows if "test_loss" in row]
+
+
 def test_a_run_killed_between_two_checkpoints_writes_both_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
