@@ -313,7 +313,7 @@ def restoring() -> Iterator[None]:
         raise
     except (RuntimeError, KeyError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        why = lines[-1] if lines else type(error).__name__
+        why = lines[-1].rstrip(".") if lines else type(error).__name__
         raise SetupError(
             f"checkpoints/last.pt is of another network or optimizer ({why}): give --resume never "
             "to start anew, or another --out"
