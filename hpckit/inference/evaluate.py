@@ -113,7 +113,7 @@ class Evaluation:
         single = self.samples_per_call == 1
         given = params[0] if single else params
         with _noise(seeds, params.device):
-            losses = torch.as_tensor(self.loss(given, data), device=params.device)
+            losses = _number(self.loss(given, data), params.device)
         if single and losses.numel() == 1:
             return losses.reshape(1)
         if losses.shape != (len(params),):
@@ -123,6 +123,24 @@ class Evaluation:
                 f"{tuple(given.shape)}: it must return {wanted}"
             )
         return losses
+
+
+def _number(value: object, device: torch.device) -> torch.Tensor:
+    """Return what a loss gave as a tensor.
+
+    Raises:
+        SetupError: it is not a real number, or several.
+    """
+    try:
+        found = torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        why = str(error).partition("\n")[0]
+        raise SetupError(
+            f"the loss returned a {type(value).__name__}: it must return numbers ({why})"
+        ) from error
+    if found.is_complex():
+        raise SetupError("the loss returned a complex number: it must return a real one")
+    return found
 
 
 @contextmanager

@@ -205,6 +205,28 @@ def refuse_other_fit(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_other_optimizer(now: torch.optim.Optimizer, before: Mapping[str, Any]) -> None:
+    """Check that a fit that goes on has the optimizer it began with; older checkpoints do not tell.
+
+    Raises:
+        SetupError: it is of another kind, or has other weights.
+    """
+    kind = type(now).__name__
+    was = before.get("optimizer_kind", kind)
+    groups = [
+        [len(group["params"]) for group in state["param_groups"]]
+        for state in (now.state_dict(), before["optimizer"])
+    ]
+    if was != kind or groups[0] != groups[1]:
+        other = (
+            f"the optimizer {was}, not {kind}" if was != kind else "an optimizer of other weights"
+        )
+        raise SetupError(
+            f"checkpoints/last.pt was made with {other}: give the same again, or do not resume, or "
+            "take another run folder"
+        )
+
+
 def restore(estimator: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
     """Load weights into an estimator.
 

@@ -27,6 +27,7 @@ from hpckit.inference.progress import (
     ProgressLine,
     RunFiles,
     refuse_other_fit,
+    refuse_other_optimizer,
     restore,
     synchronise,
 )
@@ -140,7 +141,15 @@ class VI:
             "regularisation_block",
             "checkpoint_every",
         )
-        _check_counts(**{name: getattr(self, name) for name in counts})
+        maybe = ("samples_per_call", "jacobian_chunk_size")
+        given = [name for name in maybe if getattr(self, name) is not None]
+        _check_counts(**{name: getattr(self, name) for name in (*counts, *given)})
+        if not self.w >= 0:
+            raise SetupError(f"w is {self.w}: it must be at least 0")
+        if not self.gradient_clipping_norm > 0:
+            raise SetupError(
+                f"gradient_clipping_norm is {self.gradient_clipping_norm}: it must be more than 0"
+            )
         self.objective = self._objective()
         self.ranks, self.device = self.objective.ranks, torch.device(self.device)
         if self.optimizer is None:
@@ -222,7 +231,7 @@ class VI:
                 self.on_epoch(self.history.epochs, figures)
                 events.write(self.history.epochs - 1, **figures.losses)
                 given_up = self.history.since_best >= max_epochs_without_improvement
-                ends = given_up or self.stopped or self.history.epochs == n_epochs
+                ends = given_up or self.stopped or self.history.epochs >= n_epochs
                 if ends or self.history.epochs % self.checkpoint_every == 0:
                     self._save()
                 if given_up or self.stopped:
@@ -349,6 +358,7 @@ class VI:
 
     def _restore(self, state: dict[str, Any]) -> None:
         refuse_other_fit(self.objective.settings, state["settings"])
+        refuse_other_optimizer(self._steps, state)
         restore(self.posterior_estimator, state["estimator"])
         self._steps.load_state_dict(state["optimizer"])
         self.best_estimator_state_dict = state["best_estimator"]
@@ -366,6 +376,7 @@ class VI:
                 "settings": self.objective.settings,
                 "estimator": self.posterior_estimator.state_dict(),
                 "optimizer": self._steps.state_dict(),
+                "optimizer_kind": type(self._steps).__name__,
                 "best_estimator": self.best_estimator_state_dict,
                 "history": self.history.state_dict(),
             }
@@ -389,5 +400,7 @@ def _check_choice(name: str, word: str, choices: Iterable[str]) -> None:
 
 def _check_counts(**counts: int) -> None:
     for name, number in counts.items():
+        if not hasattr(number, "__index__"):
+            raise SetupError(f"{name} is {number!r}: it must be a whole number")
         if number < 1:
             raise SetupError(f"{name} is {number}: it must be at least 1")

@@ -52,7 +52,11 @@ class Copies:
 
         Where the model is in that mode already, parts of it that are not stay so: BatchNorm that
         is kept in eval mode, for example.
+
+        Raises:
+            RuntimeError: the leading one has other layers than when the copies were made.
         """
+        self._refuse_others()
         leading, *others = self.modules
         before = [module.training for module in leading.modules()]
         if leading.training != training:
@@ -65,6 +69,14 @@ class Copies:
         finally:
             for module, was in zip(leading.modules(), before, strict=True):
                 module.training = was
+
+    def _refuse_others(self) -> None:
+        leading, *others = ([len([*one.modules()]), *_shapes(one)] for one in self.modules)
+        if any(other != leading for other in others):
+            raise RuntimeError(
+                "The model has other layers or weights than when its copies were made: create a "
+                "new MicrobatchTrainer, with an optimizer of the new weights."
+            )
 
     def sum_gradients(self, scale: float = 1.0) -> None:
         """Add up the gradients of all copies in the leading one's, times a factor.
@@ -89,6 +101,10 @@ class Copies:
 
 def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
     return chain(module.parameters(), module.buffers())
+
+
+def _shapes(module: nn.Module) -> Iterator[torch.Size]:
+    return (tensor.shape for tensor in _tensors(module))
 
 
 @dataclass

@@ -130,8 +130,16 @@ class Journal:
             self._window = (time.perf_counter(), 0)
 
     def end_epoch(self, test_loss: float, accuracy: float) -> tuple[str, ...]:
-        """Report an epoch; return the names of the checkpoints that are due."""
+        """Report an epoch; return the names of the checkpoints that are due.
+
+        Raises:
+            SetupError: the last step has spoilt the weights; no checkpoint may have them.
+        """
         epoch = self.step // self.steps_per_epoch
+        if not math.isfinite(test_loss):
+            raise SetupError(
+                f"the held-out loss is {test_loss} after epoch {epoch}: try a smaller --lr"
+            )
         report = {
             "train_loss": self.loss_sum / self.samples,
             "train_accuracy": self.hits / self.samples,

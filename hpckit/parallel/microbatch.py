@@ -193,7 +193,8 @@ class MicrobatchTrainer:
         """
         inputs = as_tensors(inputs)
         total = samples(inputs, "the inputs")
-        shares = spans(total, self._size(microbatch), len(self.replicas)) or [[(0, 0)]]
+        count = len(self.replicas)
+        shares = spans(total, self._size(microbatch), count) or [[(0, 0)] * count]
         work = Work(inputs=inputs, targets=None, shares=shares, judged=False, kept=True)
         with self._copies.mode(training=False), torch.no_grad():
             return self._passes.run(work)[1]

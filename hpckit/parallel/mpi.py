@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -39,6 +39,8 @@ class Spent:
 
 # So long a rank leaves rank 0 time to say what is wrong, when it is the same for all.
 _GRACE_S = 1.0
+# Of one message: older MPIs count in 31 bits.
+_MOST_BYTES = 2**30
 
 
 class _AllEnd(SystemExit):
@@ -129,22 +131,29 @@ class Ranks:
         return buffer.to(values.device)
 
     def share(self, make: Callable[[], Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
-        """Let rank 0 make arrays of numbers, and give them to all ranks."""
+        """Let rank 0 make arrays, or tensors, and give them to all ranks as arrays.
+
+        Of numbers of any size, words, dates and structures of them, not of Python's objects.
+        """
         with self.ending_together():
-            arrays = [np.ascontiguousarray(array) for array in make()] if self.leads else []
+            arrays = _arrays(make()) if self.leads else []
         if self.comm is None:
             return arrays
-        header = json.dumps([[array.shape, array.dtype.str] for array in arrays]).encode()
+        described = [[array.shape, np.lib.format.dtype_to_descr(array.dtype)] for array in arrays]
+        header = json.dumps(described).encode()
         length = np.array([len(header)], dtype=np.int64)
         self.comm.Bcast(length, root=0)
         text = np.frombuffer(header, dtype=np.uint8).copy()
         text = text if self.leads else np.empty(int(length[0]), dtype=np.uint8)
         self.comm.Bcast(text, root=0)
         if not self.leads:
-            described = json.loads(text.tobytes())
-            arrays = [np.empty(shape, dtype=np.dtype(kind)) for shape, kind in described]
+            told = json.loads(text.tobytes())
+            arrays = [np.empty(shape, np.lib.format.descr_to_dtype(kind)) for shape, kind in told]
         for array in arrays:
-            self.comm.Bcast(array, root=0)
+            # As bytes, since MPI has no words or dates, nor float16.
+            content = array.reshape(-1).view(np.uint8)
+            for begin in range(0, len(content), _MOST_BYTES):
+                self.comm.Bcast(content[begin : begin + _MOST_BYTES], root=0)
         return arrays
 
     @contextmanager
@@ -187,6 +196,23 @@ class Ranks:
         """Return a copy that MPI can read and write."""
         copy = values.detach().clone().contiguous()
         return copy if self.gpu_aware else copy.cpu()
+
+
+def _arrays(made: object) -> list[NDArray[Any]]:
+    """Return what rank 0 made to be shared, each contiguous in memory.
+
+    Raises:
+        SetupError: it is not a list of arrays.
+    """
+    wrong = "ranks.share needs a function that returns a list of arrays, as lambda: [array], but"
+    if not isinstance(made, Iterable) or isinstance(made, str | bytes | Mapping):
+        raise SetupError(f"{wrong} it returned a {type(made).__name__}")
+    whole = [one.detach().cpu() if isinstance(one, torch.Tensor) else one for one in made]
+    arrays = [np.ascontiguousarray(one) for one in whole]
+    for number, array in enumerate(arrays):
+        if array.dtype.hasobject:
+            raise SetupError(f"{wrong} number {number} in the list contains objects of Python")
+    return arrays
 
 
 def find_ranks(*, gpu_aware: bool = False) -> Ranks:

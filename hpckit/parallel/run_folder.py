@@ -8,8 +8,8 @@ import time
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,11 +267,11 @@ def load_checkpoint(folder: Path, workload: str | None = None) -> dict[str, Any]
     Args:
         folder: the run's.
         workload: who will go on; a checkpoint that names another one, as its "workload", is
-            refused.
+            refused, and so is what has no "settings".
 
     Raises:
         SetupError: there are checkpoints, but none of them can be read; or it is another
-            workload's.
+            workload's, or another program's.
     """
     faults = []
     for name in (LAST, PREVIOUS):
@@ -279,13 +279,18 @@ def load_checkpoint(folder: Path, workload: str | None = None) -> dict[str, Any]
         if not path.exists():
             continue
         try:
-            checkpoint = _load(path)
+            checkpoint: Any = _load(path)  # a file may hold anything
         except _DAMAGED as error:
             # Torch's messages have many lines.
             faults.append(f"{path} cannot be read: {str(error).partition(chr(10))[0][:200]}")
             continue
         for fault in faults:
             say(f"{fault}: going on from {name}, the one before")
+        if not isinstance(checkpoint, dict) or (workload and "settings" not in checkpoint):
+            raise SetupError(
+                f"{path} is not a checkpoint of {workload or 'hpckit'}, but another program's: "
+                "give another --out, or --resume never to start anew there"
+            )
         _refuse_other_workload(path, checkpoint.get("workload"), workload)
         return checkpoint
     if faults:
@@ -293,6 +298,26 @@ def load_checkpoint(folder: Path, workload: str | None = None) -> dict[str, Any]
             f"{'; '.join(faults)}. To start anew, give --resume never, or move them away"
         )
     return None
+
+
+@contextmanager
+def restoring() -> Iterator[None]:
+    """Within this a checkpoint's state is loaded: what does not fit is one line.
+
+    Raises:
+        SetupError: it is the state of another network or optimizer.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, KeyError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        why = lines[-1].rstrip(".") if lines else type(error).__name__
+        raise SetupError(
+            f"checkpoints/last.pt is of another network or optimizer ({why}): give --resume never "
+            "to start anew, or another --out"
+        ) from error
 
 
 def _refuse_other_workload(path: Path, before: object, now: str | None) -> None:

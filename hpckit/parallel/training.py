@@ -19,7 +19,13 @@ from hpckit.parallel.devices import Replica
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import Journal, counted
 from hpckit.parallel.kept_memory import keep_freed_memory
-from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
+from hpckit.parallel.run_folder import (
+    Metrics,
+    load_checkpoint,
+    make_folder,
+    restoring,
+    save_checkpoint,
+)
 from hpckit.parallel.sharing import batches
 from hpckit.parallel.stopping import should_stop
 from hpckit.parallel.tasks import Task, find_task
@@ -98,7 +104,8 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     checkpoint = load_checkpoint(out, args.workload) if args.resume == "auto" else None
     if checkpoint is not None:
         journal.resume(checkpoint)
-        learner.load_state_dict(checkpoint["learner"])
+        with restoring():
+            learner.load_state_dict(checkpoint["learner"])
     constants = {"total_steps": journal.total_steps, "epochs": args.epochs, "lr": args.lr}
     journal.open(Metrics(out, journal.step, constants, tensorboard=args.tensorboard))
 

@@ -12,6 +12,10 @@ pytest.importorskip("torch")
 pytest.importorskip("mpi4py")
 pytest.importorskip("networkx")
 
+import numpy
+
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.mpi import Ranks
 from hpckit.run_folders.metrics import METRICS, all_rows, counted_rows
 from tests.inference.ranks import WORKLOAD, alone, ended, environment, mpich, start
 
@@ -102,6 +106,26 @@ def test_ranks_with_data_of_their_own_are_one_clear_error(
     if named:
         assert said.count("error: rank") == 1
         assert f"error: rank 0: not the same on rank 1 as on rank 0: {named}. Make this" in said
+
+
+def test_arrays_of_any_kind_are_shared_in_messages_of_limited_size(tmp_path: Path) -> None:
+    """MPI itself has no words, dates or float16, and older ones no message of 2 GiB."""
+    script = tmp_path / "small.py"
+    shared = Path(__file__).with_name("shared.py").read_text()
+    script.write_text(f"import hpckit.parallel.mpi as mpi\nmpi._MOST_BYTES = 10\n{shared}")
+    status, said, told = ended(start(2, script))
+    assert (status, said.count("all are the same")) == (0, 2), told
+
+
+def test_what_cannot_be_shared_is_told() -> None:
+    for wrong, words in (
+        (None, "it returned a NoneType"),
+        (numpy.float64(3), "it returned a float64"),
+        ("word", "it returned a str"),
+        ([numpy.array([None])], "number 0 in the list contains objects"),
+    ):
+        with pytest.raises(SetupError, match=f"returns a list of arrays.* {words}"):
+            Ranks().share(lambda wrong=wrong: wrong)
 
 
 @pytest.mark.parametrize("how", ["raise", "3", "0"])

@@ -236,6 +236,13 @@ def test_another_fits_checkpoint_is_refused(tmp_path: Path) -> None:
     estimator = TrainableGaussian(torch.zeros(3))
     with pytest.raises(SetupError, match="of another estimator"):
         make(out=tmp_path, resume=True, estimator=estimator).run(A, 2)
+    other = make(out=tmp_path, resume=True)
+    other.optimizer = torch.optim.SGD(other.posterior_estimator.parameters(), lr=0.1)
+    with pytest.raises(SetupError, match="made with the optimizer Adam, not SGD"):
+        other.run(A, 2)
+    other.optimizer = torch.optim.Adam([next(other.posterior_estimator.parameters())], lr=0.1)
+    with pytest.raises(SetupError, match="made with an optimizer of other weights"):
+        other.run(A, 2)
 
 
 def test_nothing_is_written_without_a_folder(
@@ -316,6 +323,15 @@ def killed(files: RunFiles, state: object) -> None:
         ({"gradient_estimation_method": "reparam"}, "must be one of pathwise, score"),
         ({"n_samples_per_epoch": 0}, "n_samples_per_epoch is 0: it must be at least 1"),
         ({"n_samples_regularisation": -1}, "n_samples_regularisation is -1"),
+        ({"n_samples_per_epoch": 2.5}, "n_samples_per_epoch is 2.5: it must be a whole number"),
+        ({"samples_per_call": -1}, "samples_per_call is -1: it must be at least 1"),
+        ({"samples_per_call": 0}, "samples_per_call is 0: it must be at least 1"),
+        ({"jacobian_chunk_size": -1}, "jacobian_chunk_size is -1: it must be at least 1"),
+        ({"gradient_clipping_norm": -1.0}, "gradient_clipping_norm is -1.0: it must be more"),
+        ({"gradient_clipping_norm": math.nan}, "gradient_clipping_norm is nan"),
+        ({"w": math.nan}, "w is nan: it must be at least 0"),
+        ({"loss": lambda params, data: None}, "the loss returned a NoneType: it must return num"),
+        ({"loss": lambda params, data: params.sum() * 1j}, "the loss returned a complex number"),
         ({"loss": lambda params, data: params}, r"the loss returned shape \(2,\) for parameters"),
         ({"loss": black_box}, "give gradient_estimation_method='score'"),
         ({"loss": lambda params, data: torch.ones(())}, "does not depend on the parameters"),

@@ -239,7 +239,21 @@ def test_batches_that_cannot_be() -> None:
         MicrobatchTrainer(network(), nn.MSELoss(reduction="sum"), sgd)
     with pytest.raises(ValueError, match='has reduction="sum"'):
         MicrobatchTrainer(network(), partial(nn.functional.mse_loss, reduction="sum"), sgd)
-    assert trainer.predict(inputs[:0]).shape == (0, 2)
+    for devices in ("cpu", "cpu:3"):
+        empty = trainer_of(network(), devices).predict(inputs[:0])
+        assert empty.shape == (0, 2)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(5, 3), nn.Linear(1, 1), None])
+def test_a_model_that_is_no_longer_that_of_the_copies_is_refused(layer: nn.Module | None) -> None:
+    model, (pair,) = network(), data(6)
+    trainer = trainer_of(model, "cpu:2")
+    if layer is None:
+        model.append(nn.Linear(2, 2))
+    else:
+        model[0] = layer
+    with pytest.raises(RuntimeError, match="other layers or weights than when its copies"):
+        trainer.predict(pair[0])
 
 
 class Two(nn.Module):

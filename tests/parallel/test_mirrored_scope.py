@@ -167,7 +167,8 @@ def test_gradients_add_up_over_runs_until_they_are_dropped() -> None:
         )[1]
     )
     assert [norm.item() > 1e-3 for norm in norms] == [True] * 3
-    with pytest.raises(AttributeError, match="no attribute 'update'"):  # no setting in a replica
+    assert strategy.run(lambda: len(optimizer.param_groups[0])).values[0] > 1
+    with pytest.raises(RuntimeError, match=r"optimizer's lr is of all replicas.* outside of run"):
         strategy.run(lambda: optimizer.param_groups[0].update(lr=1))
     with pytest.raises(RuntimeError, match="step the same SGD"):
         strategy.run(optimizer.step)
@@ -312,6 +313,10 @@ def test_what_cannot_be_done_to_a_model_of_a_scope() -> None:
         half = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2))])
     optimizer = sgd(model)
 
+    def set_rate() -> None:  # as schedulers do
+        for group in optimizer.param_groups:
+            group["lr"] = 0.5
+
     def by_hand() -> None:
         with torch.no_grad():
             for parameter in model.parameters():
@@ -326,6 +331,7 @@ def test_what_cannot_be_done_to_a_model_of_a_scope() -> None:
         ),
         (lambda: optimizer.load_state_dict({}), r"load_state_dict.* outside of run\(\)"),
         (lambda: optimizer.state_dict(), r"state_dict.* outside of run\(\)"),
+        (set_rate, r"optimizer's lr is of all replicas, and one cannot change it"),
         (by_hand, r"Replica 1 has changed Linear\.weight by itself"),
         (
             lambda: strategy.all_reduce_gradients(model.parameters()),

@@ -509,6 +509,115 @@ def test_evaluate_and_predict(replicas: int) -> None:
     assert all(p.grad is None for module in model.copies for p in module.parameters())
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_losses_and_metrics_are_real_numbers(replicas: int) -> None:
+    batches = data(7, 4)
+    strategy, model, _ = mirrored(replicas, OPTIMIZERS["sgd"])
+    found = strategy.evaluate(model, batches, lambda *_: 2, metrics={"half": lambda *_: 0.5})
+    assert found == {"loss": 2.0, "half": 0.5}
+    for wrong, error in (
+        (lambda mine, _: mine * 1j, ValueError),
+        (lambda mine, _: (mine.mean(), mine), TypeError),
+        (lambda *_: None, TypeError),
+    ):
+        with pytest.raises(error, match="A loss or metric"):
+            strategy.evaluate(model, batches, wrong)
+
+
+class Answering(nn.Module):
+    """Returns what it is told beside its scores."""
+
+    def __init__(self, more: object) -> None:
+        super().__init__()
+        self.scores, self.more = network(), more
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, object]:
+        scores = self.scores(inputs)
+        more = scores.mean() if self.more == "mean" else self.more
+        return {"scores": scores, "more": more}
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_predictions_beside_which_words_stand(replicas: int) -> None:
+    strategy = MirroredStrategy(f"cpu:{replicas}")
+    batches = [inputs for inputs, _ in data(7, 4)]
+    for more in (None, "word", True):
+        found = strategy.predict(strategy.mirror(Answering(more)), batches)
+        assert found["more"] == more
+        assert found["scores"].shape == (7, 1)
+    for more, told in (("mean", r"tensors of shape \(\)"), (3, "int")):
+        with pytest.raises(TypeError, match=f"Predictions cannot be joined of {told}"):
+            strategy.predict(strategy.mirror(Answering(more)), batches)
+
+
+def freeze(model: Mirrored, _: MirroredOptimizer) -> None:
+    next(model.parameters()).requires_grad_(False)
+
+
+def load(model: Mirrored, _: MirroredOptimizer) -> None:
+    model.local.load_state_dict(network().state_dict())
+
+
+def schedule(_: Mirrored, optimizer: MirroredOptimizer) -> None:
+    torch.optim.lr_scheduler.ConstantLR(optimizer.local, 0.5)
+
+
+def betas(_: Mirrored, optimizer: MirroredOptimizer) -> None:
+    optimizer.local.param_groups[0]["betas"] = (0.5, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (freeze, "Other parameters are frozen"),
+        (load, "weights of one alone were changed"),
+        (schedule, r"differ \(lr is 0\.005 and 0\.01\)"),
+        (betas, r"differ \(betas is \(0\.5, 0\.6\)"),
+    ],
+)
+def test_who_changes_one_copy_alone_is_told(change: Callable[..., None], said: str) -> None:
+    """Else replicas would train different models from then on, and no loss would tell."""
+    for trained in (False, True):
+        strategy, model, optimizer = mirrored(3, OPTIMIZERS["adam"])
+        if trained:
+            strategy.fit(model, data(7, 4), nn.MSELoss(), optimizer)
+        change(model, optimizer)
+        with pytest.raises(RuntimeError, match=said):
+            strategy.fit(model, data(7, 4), nn.MSELoss(), optimizer)
+
+
+def test_what_is_done_to_all_copies_is_right() -> None:
+    strategy, model, optimizer = mirrored(3, OPTIMIZERS["adam"])
+    batches = data(7, 4)  # the second batch leaves the last replica without samples
+    strategy.fit(model, batches, nn.MSELoss(), optimizer)
+    model.load_state_dict(network().state_dict())
+    for one in model.copies:
+        one[0].requires_grad_(False)
+    for one in optimizer.copies:
+        one.param_groups[0]["lr"] = 0.5
+    before = model.local[0].weight.clone()
+    strategy.fit(model, batches, nn.MSELoss(), optimizer)
+    assert_equal_on_all(model)
+    assert torch.equal(model.local[0].weight, before)
+
+    def clamp() -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.clamp_(-0.1, 0.1)
+
+    strategy.run(clamp)
+    strategy.fit(model, batches, nn.MSELoss(), optimizer)
+    assert_equal_on_all(model)
+
+
+def test_lazy_layers_would_be_others_on_each_replica() -> None:
+    lazy = nn.LazyLinear(1)
+    with pytest.raises(ValueError, match="LazyLinear has uninitialized parameters"):
+        MirroredStrategy("cpu:2").mirror(lazy)
+    lazy(torch.ones(1, 5))
+    MirroredStrategy("cpu:2").mirror(lazy)
+
+
 class Recorder(Callback):
     def __init__(self, stop_after: int | None = None) -> None:
         self.calls: list[object] = []
@@ -561,8 +670,10 @@ def test_wrong_data_and_losses() -> None:
         strategy.fit(model, [torch.ones(2, 5)], nn.MSELoss(), optimizer)
     with pytest.raises(ValueError, match=r"loss of 2 samples has shape \(5,\)"):
         strategy.fit(model, data(4, 4), lambda *_: torch.ones(5), optimizer)
-    with pytest.raises(ValueError, match="no batch to evaluate"):
+    with pytest.raises(ValueError, match="no sample to evaluate"):
         strategy.evaluate(model, [], nn.MSELoss())
+    with pytest.raises(ValueError, match="no sample to evaluate"):
+        strategy.evaluate(model, [(torch.ones(0, 5), torch.ones(0, 1))], nn.MSELoss())
     with pytest.raises(ValueError, match="no sample to predict"):
         strategy.predict(model, [])
 

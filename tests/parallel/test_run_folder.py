@@ -19,6 +19,7 @@ from hpckit.parallel.run_folder import (  # noqa: E402
     Metrics,
     load_checkpoint,
     make_folder,
+    restoring,
     save_checkpoint,
     save_whole,
 )
@@ -92,13 +93,36 @@ def test_without_one_that_can_be_read_training_does_not_start_anew(saved: Path) 
 
 def test_another_workloads_checkpoint_is_refused(tmp_path: Path) -> None:
     for name, told in ({"last": {"workload": "dp"}, "older": {}}).items():
-        save_checkpoint(make_folder(tmp_path / name), {"step": 1, **told}, ["last.pt"])
+        state = {"step": 1, "settings": {}, **told}
+        save_checkpoint(make_folder(tmp_path / name), state, ["last.pt"])
     with pytest.raises(SetupError, match=r"last\.pt was made by the workload dp, not by mir"):
         load_checkpoint(tmp_path / "last", "mirrored")
     for name, workload in (("last", "dp"), ("last", None), ("older", "mirrored")):
         found = load_checkpoint(tmp_path / name, workload)
         assert found is not None
         assert found["step"] == 1
+
+
+def test_what_another_program_wrote_there_is_one_clear_error(tmp_path: Path) -> None:
+    """Many scripts call their file checkpoints/last.pt."""
+    path = make_folder(tmp_path) / "checkpoints" / "last.pt"
+    for state in ({"model": {}}, [1, 2], torch.ones(2)):
+        torch.save(state, path)
+        with pytest.raises(SetupError, match=r"last\.pt is not a checkpoint of dp, but another"):
+            load_checkpoint(tmp_path, "dp")
+    torch.save({"model": {}}, path)
+    assert load_checkpoint(tmp_path) == {"model": {}}, "a script's own, which names no workload"
+
+
+def test_a_state_that_does_not_fit_is_one_clear_error() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    for load in (
+        lambda: torch.nn.Linear(2, 1).load_state_dict(torch.nn.Linear(3, 1).state_dict()),
+        lambda: optimizer.load_state_dict({"state": {}, "param_groups": []}),
+        lambda: {}["learner"],
+    ):
+        with pytest.raises(SetupError, match="is of another network or optimizer"), restoring():
+            load()
 
 
 def test_a_run_folder_that_cannot_be_used_is_one_clear_error(
@@ -305,6 +329,21 @@ def test_an_epochs_speed_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -
         now += 100.0
     speeds = [row["samples_per_s"] for row in rows.rows if "test_loss" in row]
     assert speeds == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_weights_that_the_last_step_of_an_epoch_spoilt_get_no_checkpoint(loss: float) -> None:
+    """Else the next attempt would go on from them, and fail in its first step."""
+    journal = Journal(
+        samples=1, batch_size=1, epochs=1, log_every=9, checkpoint_every=1, settings={},
+        devices="1xCPU", workload="ddp",
+    )  # fmt: skip
+    rows = Rows()
+    journal.open(cast("Metrics", rows))
+    journal.count(1.0, 1.0)
+    with pytest.raises(SetupError, match=f"held-out loss is {loss} after epoch 1: try a smaller"):
+        journal.end_epoch(loss, 0.5)
+    assert not [row for row in rows.rows if "test_loss" in row]
 
 
 def test_a_run_killed_between_two_checkpoints_writes_both_again(

@@ -47,7 +47,13 @@ from hpckit.parallel.ranks import (
     say,
     share_cores,
 )
-from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
+from hpckit.parallel.run_folder import (
+    Metrics,
+    load_checkpoint,
+    make_folder,
+    restoring,
+    save_checkpoint,
+)
 from hpckit.parallel.sharing import batches, parts
 from hpckit.parallel.stopping import stop_requested, stopping_now
 from hpckit.parallel.tasks import Task, find_task
@@ -114,8 +120,9 @@ def train(args: Namespace, place: Rank) -> None:
         dist.broadcast_object_list(box)
     if (checkpoint := box[0]) is not None:
         journal.resume(checkpoint)
-        model.load_state_dict(checkpoint["model"])
-        optimizer.load_state_dict(checkpoint["optimizer"])
+        with restoring():
+            model.load_state_dict(checkpoint["model"])
+            optimizer.load_state_dict(checkpoint["optimizer"])
 
     def save(names: Sequence[str]) -> None:
         """Write what is needed to go on after this step, on rank zero."""

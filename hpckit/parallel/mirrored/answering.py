@@ -8,7 +8,7 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,42 @@ _MODULE = {
 _OPTIMIZER = {"__getattribute__": _of_optimizer}
 
 
+class _Group(Mapping[str, Any]):
+    """An optimizer's group as one replica sees it, whose settings it cannot change."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401  # whatever a group has
+        return self._content[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def update(self, *content: Mapping[str, object], **named: object) -> None:
+        """Refuse new values.
+
+        Raises:
+            RuntimeError: always.
+        """
+        for name in dict(*content, **named):
+            self[name] = None
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """Refuse a new value.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"The optimizer's {name} is of all replicas, and one cannot change it: call "
+            "scheduler.step(), and set a learning rate, outside of run()."
+        )
+
+
 @dataclass(frozen=True)
 class _Together:
     """What an optimizer is to one replica."""
@@ -99,8 +135,7 @@ class _Together:
         groups = object.__getattribute__(self.optimizer, "param_groups")
         mine = self.twins.weight
         return [
-            types.MappingProxyType({**group, "params": [mine(one) for one in group["params"]]})
-            for group in groups
+            _Group({**group, "params": [mine(one) for one in group["params"]]}) for group in groups
         ]
 
     def zero_grad(self, set_to_none: bool = True) -> None:

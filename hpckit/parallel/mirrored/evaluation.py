@@ -12,6 +12,7 @@ from hpckit.parallel.mirrored.data import DistributedDataset, SplitDataset, samp
 from hpckit.parallel.mirrored.measures import Loss, mean_of_samples, refuse_sum
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.per_replica import Tree, local_results, map_tree
+from hpckit.parallel.sharing import has_samples
 
 
 class Means:
@@ -26,6 +27,11 @@ class Means:
         for name, value in sums.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
         self._samples = self._samples + count
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are so far."""
+        return int(self._samples)
 
     def read(self) -> dict[str, float]:
         """Return the means so far."""
@@ -48,13 +54,12 @@ def evaluate(
             return zeros(measures), 0
         return sums_of(measures, model(inputs), targets, count), count
 
-    means, found = Means(), False
+    means = Means()
     with torch.no_grad(), in_mode(model, training=False):
         for batch in distributed(strategy, batches):
             means.add(*run_summed(strategy, step, batch))
-            found = True
-    if not found:
-        raise ValueError("There is no batch to evaluate on.")
+    if not means.samples:
+        raise ValueError("There is no sample to evaluate on.")
     return means.read()
 
 
@@ -72,7 +77,7 @@ def predict(strategy: Strategy, model: Mirrored | nn.Module, batches: Iterable[T
     def step(batch: Tree) -> _Output:
         inputs = batch[0] if isinstance(batch, tuple | list) else batch
         count = samples(inputs)
-        tree = map_tree(lambda leaf: leaf.cpu(), model(inputs)) if count else None
+        tree = map_tree(_on_cpu, model(inputs)) if count else None
         return _Output(tree, count)
 
     outputs: list[_Output] = []
@@ -82,7 +87,34 @@ def predict(strategy: Strategy, model: Mirrored | nn.Module, batches: Iterable[T
     trees = [output.tree for output in outputs if output.samples]
     if not trees:
         raise ValueError("There is no sample to predict from.")
-    return map_tree(lambda *parts: torch.cat(parts), *trees)
+    return map_tree(_joined, *trees)
+
+
+def _on_cpu(leaf: Tree) -> Tree:
+    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _joined(*parts: Tree) -> Tree:
+    """Return one leaf of the predictions of all samples: tensors joined, or what is no tensor.
+
+    Raises:
+        TypeError: it has no axis of samples.
+    """
+    if all(has_samples(part) for part in parts):
+        return torch.cat(parts)
+    if all(part is None or isinstance(part, str | bool) for part in parts) and len(set(parts)) == 1:
+        return parts[0]
+    kinds = ", ".join(dict.fromkeys(_kind(part) for part in parts))
+    raise TypeError(
+        f"Predictions cannot be joined of {kinds}: return tensors with samples along axis 0, or "
+        "tuples, lists and dicts of them."
+    )
+
+
+def _kind(part: Tree) -> str:
+    if isinstance(part, torch.Tensor):
+        return f"tensors of shape {tuple(part.shape)}"
+    return type(part).__name__
 
 
 @contextmanager

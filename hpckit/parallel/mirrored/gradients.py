@@ -5,13 +5,14 @@ GPUs' gradients are summed in flat buckets, those on the CPU as they are.
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from hpckit.parallel.mirrored.alike import Alike, frozen_in, refuse_unlike, settings_of
 from hpckit.parallel.mirrored.collectives import sum_in_place
 from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
@@ -50,7 +51,7 @@ class MirroredOptimizer(OfOneStrategy):
                 number of samples of all replicas.
 
         Raises:
-            RuntimeError: no replica calls.
+            RuntimeError: no replica calls, or replicas would take different steps.
             ValueError: no replica has a sample.
         """
         context = replica_of(self.strategy, "an optimizer")
@@ -59,10 +60,13 @@ class MirroredOptimizer(OfOneStrategy):
                 "optimizer.step() was called outside of a replica: call it in a function "
                 "that strategy.run(fn) runs."
             )
-        optimizer = self.local
+        optimizer, versions = self.local, self.model.versions[context.replica.number]
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        reduce_gradients(context, parameters, samples)
+        changed = versions.changed(parameters)
+        alike = Alike(frozen_in(parameters), settings_of(optimizer), changed)
+        reduce_gradients(context, parameters, samples, alike)
         optimizer.step()
+        versions.note(parameters)
 
     def state_dict(self) -> dict[str, Any]:
         """Return one copy for all replicas: a plain optimizer can load it."""
@@ -76,29 +80,41 @@ class MirroredOptimizer(OfOneStrategy):
 
 
 def reduce_gradients(
-    context: ReplicaContext, parameters: Iterable[torch.Tensor], samples: int | None
+    context: ReplicaContext,
+    parameters: Iterable[torch.Tensor],
+    samples: int | None,
+    alike: Alike | None = None,
 ) -> None:
     """Replace the gradients of every replica by those of the mean over all samples, or the sum.
 
     A parameter that some replicas did not use counts there as 0; that none used has no gradient.
 
+    Args:
+        context: of the replica.
+        parameters: of the replica.
+        samples: of how many this replica's gradients are the mean; None: they are summed.
+        alike: what must be equal on all replicas; None: which parameters are frozen.
+
     Raises:
         ValueError: no replica has a sample, or a gradient is sparse.
+        RuntimeError: replicas would take different steps.
     """
-    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    given = list(parameters)
+    wanted = [parameter for parameter in given if parameter.requires_grad]
     used = tuple(parameter.grad is not None and samples != 0 for parameter in wanted)
     gradients = _gradients(wanted, used)
     if context.num_replicas_in_sync == 1:
         _share(samples, (samples,))
         return
-    part = _Part(samples, gradients, used, _buckets_for(context.strategy, gradients))
+    buckets = _buckets_for(context.strategy, gradients)
+    part = _Part(samples, gradients, used, buckets, alike or Alike(frozen_in(given)))
     missing = context.meet("all_reduce_gradients", part, partial(_sum_if_alike, context))
     if missing is not None:  # rare: a parameter that only some use, or a replica without samples
         for parameter, mine, somewhere in zip(wanted, used, missing, strict=True):
             if not mine:  # also what is there of no sample, which is NaN
                 parameter.grad = torch.zeros_like(parameter) if somewhere else None
         gradients = _gradients(wanted, missing)
-        part = _Part(samples, gradients, used, _buckets_for(context.strategy, gradients))
+        part = replace(part, gradients=gradients, buckets=_buckets_for(context.strategy, gradients))
         context.meet("the sum of gradients", part, partial(_sum, context))
     for bucket, one in part.buckets or ():
         parts = torch.split(one, [gradient.numel() for gradient in bucket])
@@ -116,12 +132,14 @@ class _Part:
     Attributes:
         buckets: groups of the gradients, each with a flat copy, which is to be summed; None: the
             gradients themselves are.
+        alike: what must be equal on all replicas.
     """
 
     samples: int | None
     gradients: list[torch.Tensor]
     used: tuple[bool, ...]
     buckets: _Buckets | None
+    alike: Alike
 
     @property
     def summands(self) -> list[torch.Tensor]:
@@ -134,6 +152,7 @@ def _sum_if_alike(context: ReplicaContext, parts: Sequence[_Part]) -> list[Any]:
 
     Else return which parameters are used somewhere.
     """
+    refuse_unlike([part.alike for part in parts])
     if all(part.used == parts[0].used for part in parts):
         return _sum(context, parts)
     somewhere = [any(used) for used in zip(*(part.used for part in parts), strict=True)]

@@ -47,17 +47,36 @@ def mean_of_samples(loss: Loss, predictions: object, targets: object, samples: i
     """Return the mean of a loss or metric over samples, whether it gives that or one of each.
 
     Raises:
-        ValueError: it gives neither.
+        ValueError: it gives neither, or a complex number.
+        TypeError: it gives what is no number.
     """
-    value = loss(predictions, targets)
+    value = _tensor(loss(predictions, targets))
     if value.dim() and len(value) != samples:
         raise ValueError(
             f"A loss of {samples} samples has shape {tuple(value.shape)}: it must be their mean, "
             "or one value for each along axis 0."
         )
+    if value.is_complex():
+        raise ValueError("A loss or metric must be real, and this one is complex: take abs().")
     if not value.is_floating_point():
         value = value.double()
     return value.mean()
+
+
+def _tensor(value: object) -> torch.Tensor:
+    """Return a tensor of what a loss or metric gives, which may be a number of Python or numpy.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, int | float) or hasattr(value, "__array_interface__"):
+        return torch.as_tensor(value, dtype=torch.float64)
+    raise TypeError(
+        f"A loss or metric returned a {type(value).__name__}: it must return a tensor, their mean "
+        "over samples or one value for each."
+    )
 
 
 def refuse_sum(name: str, loss: Loss) -> None:

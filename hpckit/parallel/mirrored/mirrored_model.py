@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from hpckit.parallel.compiling import allow_traces, load_compiler
+from hpckit.parallel.mirrored.alike import Versions
 from hpckit.parallel.mirrored.collectives import one_buffer
 from hpckit.parallel.mirrored.context import (
     OfOneStrategy,
@@ -128,10 +130,21 @@ class Mirrored(OfOneStrategy):
     def __init__(
         self, strategy: Strategy, module: nn.Module, compiling: Mapping[str, Any] | None = None
     ) -> None:
+        """Make the copies.
+
+        Raises:
+            ValueError: several replicas would initialize parameters, each by itself.
+        """
         self.strategy = strategy
+        if len(strategy.replicas) > 1 and any(map(is_lazy, module.parameters())):
+            raise ValueError(
+                f"The {type(module).__name__} has uninitialized parameters, to which each replica "
+                "would give random values of its own: call it once on some samples before mirror()."
+            )
         self.copies = tuple(
             copy.deepcopy(module).to(replica.device) for replica in strategy.replicas
         )
+        self.versions = tuple(Versions(one.parameters()) for one in self.copies)
         self._note_buffers()
         # What a call of each calls. (Module.compile, which needs nothing beside the module, leaves
         # out torch's own, such as Sequential: seen in torch 2.13.)
