@@ -112,7 +112,9 @@ def _submit_in(root: Root, taken: Interrupts, batch: _Batch) -> list[Run]:
     except BaseException as error:
         left = _take_back(root, submission, sent, error)
         if isinstance(error, OSError):
-            raise _cannot_write(root, error, left) from error
+            raise OutsideError(f"{_cannot_write(root, error)}{_stays(left)}") from error
+        if left and isinstance(error, OutsideError):
+            error.args = (f"{error}{_stays(left)}",)
         if isinstance(error, KeyboardInterrupt) and sent.begun:
             what = f"job {', '.join(sent.jobs)}" if sent.jobs else "the run"
             raise StoppedError(f"Interrupted: {what} is cancelled, nothing is left.") from error
@@ -219,12 +221,15 @@ def _drop_code(runs: Path) -> None:
         drop_unneeded(runs)
 
 
-def _cannot_write(root: Root, error: OSError, left: Sequence[str]) -> OutsideError:
-    stays = f" Left there, and of no job: {', '.join(left)} (hpckit clean)." if left else ""
-    return OutsideError(
+def _cannot_write(root: Root, error: OSError) -> str:
+    return (
         f"hpckit cannot create or write a run folder in {str(root.path)!r}: "
-        f"{error.strerror or error}. Choose another place with --runs DIR or HPCKIT_RUNS.{stays}"
+        f"{error.strerror or error}. Choose another place with --runs DIR or HPCKIT_RUNS."
     )
+
+
+def _stays(left: Sequence[str]) -> str:
+    return f" Left there, and of no job: {', '.join(left)} (hpckit clean)." if left else ""
 
 
 def _make_folders(root: Root, batch: _Batch) -> None:

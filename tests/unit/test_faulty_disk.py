@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -265,6 +266,10 @@ def test_a_run_folder_that_cannot_be_entered_is_not_left(
         assert not (here / "runs").exists()
 
 
+def nobody_answers(*_: object) -> None:
+    raise OutsideError("no answer")
+
+
 def test_a_folder_that_cannot_be_removed_is_told_of(
     here: Path, cli: Cli, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +283,15 @@ def test_a_folder_that_cannot_be_removed_is_told_of(
         said = cli(*submit)
     (run,) = here.glob("runs/[!.]*")
     assert f"Left there, and of no job: {run.name} (hpckit clean)." in said.err
+    with monkeypatch.context() as patch:
+        refuse(patch, folders, "_remove", errno.EROFS, times=2)
+        patch.setattr("hpckit.submission.submit.begin", nobody_answers)
+        said = cli(*submit)
+    (second,) = {*here.glob("runs/[!.]*")} - {run}
+    assert said.err == (
+        f"hpckit: error: no answer Left there, and of no job: {second.name} (hpckit clean).\n"
+    )
+    shutil.rmtree(second)
     refuse(monkeypatch, folders, "_remove", errno.EROFS, times=1)
     assert "Left there" not in cli(*submit).err  # the second time it went
     assert [*here.glob("runs/[!.]*")] == [run]
