@@ -297,6 +297,29 @@ def test_a_folder_that_cannot_be_removed_is_told_of(
     assert [*here.glob("runs/[!.]*")] == [run]
 
 
+def test_a_job_stays_whose_handover_cannot_be_removed(
+    here: Path, cli: Cli, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "x.py").touch()
+    with monkeypatch.context() as patch:
+        refuse(patch, os, "unlink", errno.EIO, only="handover.json")
+        said = cli("submit", "serial", "x.py", "--executor=slurm", "--gpus=0", "--no-code")
+    assert (said.status, said.out) == (0, "Submitted 1001\n")
+    assert [row["job_id"] for row in json.loads(cli("jobs", "--json").out)["jobs"]] == ["1001"]
+    assert "scancel" not in (fake_slurm / "calls.jsonl").read_text()
+
+
+def test_bad_nodes_that_cannot_be_read_are_not_called_none(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("bad-nodes", "--cluster", "c")
+    assert cli(*words, "--add", "n1", "--why", "slow").status == 0
+    refuse(monkeypatch, os, "open", errno.ESTALE, only="bad-nodes.jsonl")
+    said = cli(*words)
+    assert "bad-nodes.jsonl cannot be read: Stale file handle" in said.err
+    assert "is known" not in said.err
+
+
 def test_a_file_of_the_code_that_gives_no_answer_is_named(
     here: Path, cli: Cli, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
