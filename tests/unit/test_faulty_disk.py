@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hpckit import cli as command_line
+from hpckit.api.top import Watch
 from hpckit.collections import git
 from hpckit.collections.lockfile import changing
 from hpckit.collections.source import parse_source
@@ -307,6 +308,36 @@ def test_a_job_stays_whose_handover_cannot_be_removed(
     assert (said.status, said.out) == (0, "Submitted 1001\n")
     assert [row["job_id"] for row in json.loads(cli("jobs", "--json").out)["jobs"]] == ["1001"]
     assert "scancel" not in (fake_slurm / "calls.jsonl").read_text()
+
+
+def test_top_says_which_run_cannot_be_read_and_keeps_it(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(here / "runs", "only")
+    watch = Watch(here / "runs")
+    watch._find_runs()
+    assert (len(watch._runs), watch.trouble) == (1, "")
+    with monkeypatch.context() as patch:
+        refuse(patch, os, "stat", errno.EIO, only="only")
+        refuse(patch, os, "open", errno.EIO, only="run.json")
+        watch._stamp = None
+        watch._find_runs()
+        assert len(watch._runs) == 1
+        assert "cannot be read: Input/output error" in watch.trouble
+        assert "runs/only' cannot be read: Input/output" in cli("top", "--once").out
+    watch._find_runs()
+    assert (len(watch._runs), watch.trouble) == (1, "")
+
+
+def test_no_stranger_is_blamed_where_a_record_can_no_longer_be_read(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(here / "runs", "only")
+    for name in ("stat", "lstat"):
+        refuse(monkeypatch, os, name, errno.EIO, only="run.json")
+    said = cli("status", str(run.dir))
+    assert "note: run only: it can no longer be read" in said.err
+    assert "another user" not in said.err
 
 
 def test_bad_nodes_that_cannot_be_read_are_not_called_none(
