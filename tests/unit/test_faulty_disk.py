@@ -18,6 +18,7 @@ from hpckit.api.top import Watch
 from hpckit.collections import git
 from hpckit.collections.lockfile import changing
 from hpckit.collections.source import parse_source
+from hpckit.doctor import attempt, good
 from hpckit.errors import OutsideError
 from hpckit.files import replace_file
 from hpckit.job_ends.causes import Kind, find_cause
@@ -338,6 +339,18 @@ def test_no_stranger_is_blamed_where_a_record_can_no_longer_be_read(
     said = cli("status", str(run.dir))
     assert "note: run only: it can no longer be read" in said.err
     assert "another user" not in said.err
+
+
+def test_a_full_tmp_is_a_finding_and_named(
+    here: Path, cli: Cli, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, os, "mkdir", errno.ENOSPC, only=f"{tempfile.gettempdir()}/tmp")
+    (here / "x.py").touch()
+    said = cli("submit", "serial", "x.py", "--executor=slurm", "--gpus=0", "--check")
+    assert (said.status, said.out) == (3, "")
+    assert f"'{tempfile.gettempdir()}/tmp" in said.err
+    (found,) = attempt("a thing", lambda: [Path("/x/y").rmdir() or good("it")])
+    assert found.todo.startswith("'/x/y' cannot be read or written: No such file")
 
 
 def test_bad_nodes_that_cannot_be_read_are_not_called_none(
