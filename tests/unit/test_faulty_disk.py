@@ -26,6 +26,8 @@ from hpckit.job_ends.failures import _known
 from hpckit.run_folders import ranks as rank_files
 from hpckit.run_folders import run_files
 from hpckit.run_folders.ranks import read_ranks, write_rank
+from hpckit.schedulers import local
+from hpckit.schedulers.base import Sent
 from hpckit.schedulers.local import controller, state
 from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
 from hpckit.schedulers.local.gpus import GpuPool
@@ -220,6 +222,17 @@ def test_a_silent_disk_neither_cancels_nor_removes_a_local_job(
 
 def vars_of(spec: ControllerSpec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in spec.__slots__}
+
+
+def test_a_run_whose_state_cannot_be_read_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Going()
+    monkeypatch.setattr(local, "_CONTROLLERS", [child])
+    monkeypatch.setattr("hpckit.payload.children.wait_for", lambda *_: None)
+    refuse(monkeypatch, os, "open", errno.EMFILE, only=str(tmp_path))
+    local.LOCAL.take_back([tmp_path], Sent())
+    assert child.over
 
 
 def test_a_file_system_without_locks_takes_a_lock_file(
