@@ -20,6 +20,7 @@
 A message is one or two sentences: what is wrong, with the value in it, then what to do next.
 """
 
+import errno
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple
@@ -150,3 +151,22 @@ class StoppedError(HpckitError):
 
 class JobError(HpckitError):
     """The job, or the operation on it, failed."""
+
+
+_TODO = {
+    errno.ENOSPC: "Free some space there.",
+    errno.EDQUOT: "Free some space there.",
+    errno.EMFILE: "Let more files be open at once: ulimit -n",
+    errno.EACCES: "Look who may use it: ls -ld",
+    errno.EROFS: "Look how it is mounted: findmnt -T",
+}
+
+
+def refused_by_disk(error: OSError) -> OutsideError:
+    """Return what a disk, or a server of files, refused where nothing better is known of it."""
+    named = isinstance(error.filename, (str, PathLike)) and str(error.filename)
+    todo = _TODO.get(error.errno or 0, "Try again; if it stays so, ask the cluster's support.")
+    return OutsideError(
+        f"{repr(named) if named else 'A file'} cannot be read or written: "
+        f"{error.strerror or error}. {todo}"
+    )

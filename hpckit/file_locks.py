@@ -47,7 +47,7 @@ def open_locked(path: Path | str, *, shared: bool) -> IO[bytes] | None:
         OSError: it cannot be opened. DamagedFileError: it is not a regular file.
     """
     file = open_to_lock(path)
-    if _lock(file.fileno(), fcntl.LOCK_SH if shared else fcntl.LOCK_EX) is False:
+    if locks(file.fileno(), fcntl.LOCK_SH if shared else fcntl.LOCK_EX) is False:
         file.close()
         return None
     return file
@@ -95,7 +95,7 @@ def _held(
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise DamagedFileError("it is not a regular file")
-            held = _lock(descriptor, kind)
+            held = locks(descriptor, kind)
             if held and not _stands_at(path, found) and time.monotonic() < settled:
                 continue  # it was removed or replaced before it was locked
             if held is not False or time.monotonic() >= until:
@@ -131,7 +131,7 @@ def held_alone(path: Path, what: str = "") -> Iterator[int]:
         ) from error
 
 
-def _lock(descriptor: int, kind: int) -> bool | None:
+def locks(descriptor: int, kind: int) -> bool | None:
     """Lock a file; False: another process has locked it. None: it cannot be locked at all."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

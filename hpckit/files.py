@@ -271,7 +271,8 @@ def replace_file(
             check(beside)
         os.replace(beside, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
-        os.unlink(beside, dir_fd=dir_fd)
+        with contextlib.suppress(OSError):  # of a disk that has just refused more than this
+            os.unlink(beside, dir_fd=dir_fd)
         raise
 
 

@@ -18,7 +18,7 @@ from hpckit.api.cancel import cancel
 from hpckit.api.free import Free, free
 from hpckit.api.run import Run, handle
 from hpckit.api.run_status import status_of
-from hpckit.errors import DamagedRunError, HpckitError, RequestError
+from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.live.model import JobNow, Line, Order, View, lines, next_order, toggled
@@ -34,10 +34,12 @@ from hpckit.live.texts import (
     top_line,
     widths,
 )
+from hpckit.paths import is_folder
 from hpckit.run_folders.find import newest_runs
 from hpckit.run_folders.index import index_path
 from hpckit.run_folders.logs import decoder, log_files, part_of
 from hpckit.run_folders.metrics import METRICS, Progress
+from hpckit.run_folders.runs import DamagedRun
 from hpckit.shell import stop_all
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.tail import Busy
@@ -181,21 +183,26 @@ class Watch:
         if stamp == self._stamp and not all_of_them:
             return
         most = _MOST_RUNS if all_of_them else NEWEST
+        damaged: list[DamagedRun] = []
         try:
             folders = newest_runs(
-                self._root, most, [], arrays_as_one=True, here_only=self._here_only
+                self._root, most, damaged, arrays_as_one=True, here_only=self._here_only
             )
         except HpckitError as error:
             self.trouble = str(error)
             return
+        # Of damaged ones `jobs` tells; those on a disk that does not answer may be there again.
+        silent = [str(row.error) for row in damaged if isinstance(row.error, OutsideError)]
+        self.trouble = silent[0] if silent else ""
         self._whole = self._whole or all_of_them
-        self.trouble, self._stamp = "", stamp
+        self._stamp = None if silent else stamp
         there = {folder.dir for folder in folders}
         for folder in folders:
             if folder.mine and folder.dir not in self._runs:
                 self._runs[folder.dir] = handle(folder)
         # One that was removed since is nobody's job any more.
-        for path in [path for path in self._runs if path not in there and not path.is_dir()]:
+        gone = [path for path in self._runs if path not in there and not is_folder(path)]
+        for path in [] if silent else gone:
             self._drop(path)
 
     def _forget(self, found: Sequence[RunStatus]) -> None:

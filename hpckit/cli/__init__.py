@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpckit.cli.front import HELP, VERSION_HELP, front_page
 from hpckit.cli.output import note, say, spelling
-from hpckit.errors import HpckitError, OutsideError, RequestError
+from hpckit.errors import HpckitError, OutsideError, RequestError, refused_by_disk
 from hpckit.interrupts import interrupts
 from hpckit.stand_ins import stand_ins
 from hpckit.version import __version__
@@ -141,6 +141,10 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
             sys.exit(error.exit_code)
         except BrokenPipeError:  # the reader (head, less) has left
             sys.exit(1)
+        except OSError as error:
+            refused = refused_by_disk(error)
+            note(f"hpckit: error: {refused}")
+            sys.exit(refused.exit_code)
         except KeyboardInterrupt:
             sys.exit(130)
 

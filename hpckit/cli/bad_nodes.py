@@ -59,7 +59,8 @@ def bad_nodes(
 def _show(found: BadNodes) -> None:
     where = f"of cluster {found.cluster}" if found.cluster else "of any cluster"
     if not found:
-        note(f"No bad node {where} is known.")
+        if not found.trouble:
+            note(f"No bad node {where} is known.")
         return
     now, rows = time.time(), []
     for row in found:

@@ -114,7 +114,7 @@ def _say_more(shown: Listed, most: int | None, where: str) -> None:
     say_uncertain(found)
     say_damaged([str(row.error) for row in shown.runs.damaged])
     say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
-    if not shown.runs:
+    if not shown.runs and not shown.runs.damaged:
         note(f"No runs yet{where}. Start one: hpckit submit ddp")
     elif not found:
         note(f"None of your {counted(len(shown.runs), 'run')} is so.")

@@ -161,11 +161,11 @@ class Maker:
         except OSError as error:
             raise unreadable(path, error) from error
         try:
-            before = os.fstat(opened)
+            before = _status(opened, path)
             if not stat.S_ISREG(before.st_mode):
                 raise unreadable(path, DamagedFileError("it is not a regular file any more"))
             digest, size = self._taken(opened, path, beside, mode, before.st_size)
-            after = os.fstat(opened)
+            after = _status(opened, path)
         finally:
             os.close(opened)
         return digest, size, stamp(after) if stamp(before) == stamp(after) else ""
@@ -311,6 +311,13 @@ def _pieces(opened: int, path: str) -> Iterator[bytes]:
     try:
         while piece := os.read(opened, _PIECE):
             yield piece
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _status(opened: int, path: str) -> os.stat_result:
+    try:
+        return os.fstat(opened)
     except OSError as error:
         raise unreadable(path, error) from error
 

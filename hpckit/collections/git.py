@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hpckit import shell
 from hpckit.collections.source import Source, checkout_folder, is_commit, repository
-from hpckit.errors import CommandError, OutsideError, RequestError
+from hpckit.errors import CommandError, OutsideError, RequestError, refused_by_disk
 from hpckit.file_locks import open_to_lock
 from hpckit.files import DamagedFileError
 from hpckit.paths import CACHE, home, is_folder, make_folder, refuse_foreign
@@ -102,16 +102,24 @@ def is_in_history(source: Source, old: str, new: str, cache: Path) -> bool:
 def taken_back(source: Source, cache: Path) -> Iterator[None]:
     """Remove what was fetched of a source meanwhile, if it is refused: nobody will use it."""
     place = repository(source, cache).parent
-    before = {path.name for path in _inside(place)}
+    try:
+        before = {path.name for path in _inside(place)}
+    except OSError as error:
+        raise refused_by_disk(error) from error
     try:
         yield
     except BaseException:
         if source.is_git and is_folder(place):
-            with _alone(source, cache):  # also what somebody else began meanwhile is whole by now
-                for path in _inside(place):
-                    if path.name not in before | {_LOCK, _BEGUN}:
-                        _discard(path)
+            with contextlib.suppress(OutsideError):  # what refused it refuses this, too
+                _take_back(source, cache, before | {_LOCK, _BEGUN})
         raise
+
+
+def _take_back(source: Source, cache: Path, stays: set[str]) -> None:
+    with _alone(source, cache) as clone:  # what somebody else began meanwhile is whole by now
+        for path in _inside(clone.parent):
+            if path.name not in stays:
+                _discard(path)
 
 
 def _make(clone: Path, *words: str) -> None:
@@ -124,30 +132,42 @@ def _inside(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _alone(source: Source, cache: Path) -> Iterator[Path]:
-    """Give the clone of a source, made if need be, to one process at a time."""
+    """Give the clone of a source, made if need be, to one process at a time.
+
+    Raises:
+        OutsideError: a file of it cannot be read or written, here or by whom it was given to.
+    """
     clone = repository(source, cache)
     refuse_foreign(clone.parent, CACHE)  # before anything is made there
     try:
         for folder in (cache, cache / "collections", clone.parent):
             make_folder(folder, mode=0o700)
         refuse_foreign(clone.parent, CACHE)  # and what somebody else may have made meanwhile
-        lock = open_to_lock(clone.parent / _LOCK)
+        with open_to_lock(clone.parent / _LOCK) as lock:
+            with contextlib.suppress(OSError):  # a file system without locks keeps nobody out
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            with _begun(clone):
+                yield clone
     except OSError as error:
-        raise OutsideError(f"{error.filename}: cannot be created: {error.strerror}.") from error
+        error.filename = error.filename or str(clone.parent)
+        raise refused_by_disk(error) from error
     except DamagedFileError as error:
         raise OutsideError(f"{clone.parent / 'lock'}: {error}.") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        begun = clone.parent / _BEGUN
-        if begun.exists():
-            _discard(clone)
-        begun.touch()
-        try:
-            if not (clone / "HEAD").is_file():
-                _make(clone)
-            yield clone
-        finally:
-            begun.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _begun(clone: Path) -> Iterator[None]:
+    begun = clone.parent / _BEGUN
+    if begun.exists():
+        _discard(clone)
+    begun.touch()
+    try:
+        if not (clone / "HEAD").is_file():
+            _make(clone)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # then the next command fetches all of it anew
+            begun.unlink()
 
 
 def _discard(folder: Path) -> None:
@@ -287,10 +307,14 @@ def _own_config(source: Source) -> Iterator[str]:
         real = source.folder.resolve()
         places = {str(source.folder), str(real), str(real / ".git"), f"{real}.git"}
         lines += [f"[safe]\n\tdirectory = {_quoted(place)}" for place in sorted(places)]
-    with tempfile.NamedTemporaryFile("w", prefix="hpckit-git-", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-        file.flush()
-        yield file.name
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="hpckit-git-", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            yield file.name
+    except OSError as error:
+        error.filename = error.filename or tempfile.gettempdir()
+        raise
 
 
 def _quoted(text: str) -> str:
@@ -299,7 +323,9 @@ def _quoted(text: str) -> str:
 
 def _write_files(clone: Path, commit: str, target: Path) -> None:
     """Write a commit's files beside their place, then move them there."""
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=".new-", dir=target.parent, ignore_cleanup_errors=True
+    ) as folder:
         tree = Path(folder) / "tree"
         tree.mkdir(mode=0o700)
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}

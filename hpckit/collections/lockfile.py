@@ -188,14 +188,15 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
 
 def _open_locked(path: Path) -> IO[bytes]:
     """Open the file and lock it; again if another writer has put a new one in its place."""
-    from hpckit.file_locks import open_to_lock  # noqa: PLC0415  # most commands only read
+    from hpckit.file_locks import locks, open_to_lock  # noqa: PLC0415  # most commands only read
 
     deadline = time.monotonic() + _LOCKED_S
     while True:
         file = open_to_lock(path)
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.lstat(), os.fstat(file.fileno())):
+        with contextlib.suppress(FileNotFoundError):
+            # Where the file system has no locks, nobody is kept out.
+            free = locks(file.fileno(), fcntl.LOCK_EX) is not False
+            if free and os.path.samestat(path.lstat(), os.fstat(file.fileno())):
                 return file
         file.close()
         if time.monotonic() > deadline:  # in a shared folder anybody can hold it for ever

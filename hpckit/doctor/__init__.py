@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hpckit.errors import HpckitError
+from hpckit.errors import HpckitError, refused_by_disk
 from hpckit.text import in_line
 
 # Scripts of the jobs that doctor submits; the environment's Python runs them.
@@ -55,11 +55,13 @@ def unknown(what: str, why: str, *, counts: bool = False) -> Check:
 
 
 def attempt(what: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
-    """Make checks; an error of ours is a finding, since its message says what to do."""
+    """Make checks; an error is a finding: ours say what to do, and a disk's are the user's."""
     try:
         return list(check())
     except HpckitError as error:
         return [bad(what, str(error))]
+    except OSError as error:
+        return [bad(what, str(refused_by_disk(error)))]
 
 
 def all_good(checks: Iterable[Check]) -> bool:

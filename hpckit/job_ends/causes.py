@@ -81,6 +81,7 @@ class Evidence:
         srun: whether the tasks in that log are ranks.
         full: the disk of the run's folder has no room left.
         was_full: a rank's record found no room there, or in its user's quota.
+        unwritten: why a rank's record could not be written, as the job's log says.
         alone: a supervisor has said that its slurmstepd was killed.
         again: an attempt before this one had ranks.
         by_mpi: of `ranks`, those without an end that MPI ended as it says in their logs, with the
@@ -94,6 +95,7 @@ class Evidence:
     srun: bool = True
     full: bool = False
     was_full: bool = False
+    unwritten: str | None = None
     alone: bool = False
     again: bool = False
     by_mpi: tuple[RankRecord, ...] = ()
@@ -300,9 +302,10 @@ def _lost_ranks(known: Evidence) -> _Found:
     parts = []
     if known.lost:
         # What a rank could not write says nothing of how it ended.
-        how = "their folder's disk or quota was full" if known.was_full else "killed from outside"
+        how = f"it cannot be written ({known.unwritten})" if known.unwritten else ""
+        how = "their folder's disk or quota was full" if known.was_full else how
         how = "their folder's disk is full" if known.full else how
-        parts.append(f"{places(known.lost)} recorded no end: {how}")
+        parts.append(f"{places(known.lost)} recorded no end: {how or 'killed from outside'}")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
         told = next((end for end in tasks if not end.aborted), None)
@@ -313,7 +316,7 @@ def _lost_ranks(known: Evidence) -> _Found:
         parts.append(f"{named('rank', never)} never started")
     kind = Kind.STOPPED if known.step_ended else Kind.KILLED
     # Of ranks that could not write their end nobody knows whether they were killed.
-    sure = known.lost and not (known.full or known.was_full)
+    sure = known.lost and not (known.full or known.was_full or known.unwritten)
     return kind if sure else Kind.UNKNOWN, "; ".join(parts)
 
 

@@ -1,5 +1,6 @@
 """Why a run failed, from its folder: the cause, and the words that go with it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ _TAIL_LINES = 20
 _SCRIPT, _SUPERVISOR = "job.sh", b"hpckit.submission.in_job"
 # Whose text names the ranks that recorded no end, or for which there is no need to.
 _NAMES_LOST = (Kind.LOST, Kind.KILLED, Kind.UNKNOWN, Kind.STOPPED, Kind.CANCELLED)
+# As `hpckit.payload.recorder` says it.
+_UNWRITTEN = r"hpckit: rank \d+ on \S+ cannot write to .+: (.+)\. The rank's end is not recorded\."
 _TOLD = "its script ended after the signal that the time limit or a preemption was near"
 
 
@@ -152,6 +155,7 @@ def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         srun=ranks_are_tasks(run),
         full=no_room(run.dir) is not None,
         was_full=_was_full(run, ranks),
+        unwritten=found[1] if (found := re.search(_UNWRITTEN, log)) else None,
         alone=_is_alone(run, ranks),
         again=not ranks and bool(read_all_attempts(run.dir, [])),
         by_mpi=_by_mpi(run, ranks) if state is JobState.FAILED else (),

@@ -25,7 +25,7 @@ from hpckit.launchers import find_launcher
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.run_folders.ranks import Fault, RankRecord, write_rank
-from hpckit.run_folders.run_files import FOLDER_MODE, JOB_LOG, open_to_write
+from hpckit.run_folders.run_files import FOLDER_MODE, JOB_LOG, open_to_write, patiently
 from hpckit.stats.sampler.cgroup import find_cgroup
 
 # A script that wrote an error, and then nothing for so long before a signal ended it, had failed
@@ -80,7 +80,10 @@ class Recorder:
             ) from error
 
     def _open_log(self, end: str) -> IO[bytes]:
-        path = self._log(end)
+        return patiently(lambda: self._opened(self._log(end)))
+
+    @staticmethod
+    def _opened(path: Path) -> IO[bytes]:
         try:
             return open_to_write(path, "ab")
         except FileNotFoundError:  # the first rank to come makes the folder

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from hpckit.errors import NotFoundError, RequestError
+from hpckit.errors import NotFoundError, OutsideError, RequestError
 from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.run_folders.index import REPAIR, IndexEntry, array_of, index_trouble, read_index
 from hpckit.run_folders.run_record import JOB_ID
@@ -171,15 +171,20 @@ def _is_trial(run: Run) -> bool:
 
 
 def _latest(root: Path, *, here_only: bool) -> Run:
-    here = next((run for run in list_runs(root) if _counts(run)), None)
-    candidates = [run for run in (here, None if here_only else _newest_indexed()) if run]
+    newer: list[DamagedRun] = []
+    here = next((run for run in list_runs(root, newer) if _counts(run)), None)
+    candidates = [run for run in (here, None if here_only else _newest_indexed(newer)) if run]
+    # Where a disk does not answer, a newer one may be there: who says `cancel latest` means that.
+    if silent := [row.error for row in newer if isinstance(row.error, OutsideError)]:
+        raise silent[0]
     if not candidates:
         raise NotFoundError(f"There is no run yet in {root}. Start one: hpckit submit ddp")
     return max(candidates, key=lambda run: run.submitted_at)
 
 
-def _newest_indexed() -> Run | None:
-    return next((run for run in map(_still_there, _indexed()) if run and _counts(run)), None)
+def _newest_indexed(newer: list[DamagedRun]) -> Run | None:
+    rows = (_still_there(entry, newer) for entry in _indexed())
+    return next((run for run in rows if run and _counts(run)), None)
 
 
 def _counts(run: Run) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
-from hpckit.run_folders.run_files import FOLDER_MODE, write_json
+from hpckit.run_folders.run_files import FOLDER_MODE, patiently, write_json
 from hpckit.units import whole_number
 from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild
 
@@ -125,19 +125,23 @@ def write_rank(
         earlier = _earlier(path, record.restart)
     kept = list(earlier)
     rows = [asdict(row) for row in (*kept, record)]
-    for _ in range(_REMOVALS):
-        try:
-            write_json(path, {"rank": record.rank, "attempts": rows})
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                from hpckit.stop_marks import mark_full  # noqa: PLC0415  # as above
+    try:
+        patiently(lambda: _write_beside(path, {"rank": record.rank, "attempts": rows}))
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            from hpckit.stop_marks import mark_full  # noqa: PLC0415  # as above
 
-                mark_full(run_dir, record.restart)
-            raise
-        else:
-            return kept
+            mark_full(run_dir, record.restart)
+        raise
+    return kept
+
+
+def _write_beside(path: Path, content: object) -> None:
+    """Write a file whose folder may not be there, or not any more."""
+    for _ in range(_REMOVALS):
+        with contextlib.suppress(FileNotFoundError):
+            write_json(path, content)
+            return
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(mode=FOLDER_MODE)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -213,22 +217,20 @@ def _rank_files(folder: Path, damaged: list[str]) -> Iterator[Path]:
     """Yield the files of ranks, up to a limit that is far above any run's."""
     count = size = 0
     try:
-        entries = os.scandir(folder)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                stem, dot, end = entry.name.partition(".")
+                if end != "json" or not dot or whole_number(stem) is None:
+                    continue
+                if count >= _MAX_FILES or size > _MAX_TOGETHER:
+                    damaged.append(f"ranks: only the first files were read ({count}, {size} bytes)")
+                    return
+                count, size = count + 1, size + _bytes_to_read(entry)
+                yield Path(entry.path)
     except FileNotFoundError:
         return
     except OSError as error:
         damaged.append(f"ranks: {error.strerror}")
-        return
-    with entries:
-        for entry in entries:
-            stem, dot, end = entry.name.partition(".")
-            if end != "json" or not dot or whole_number(stem) is None:
-                continue
-            if count >= _MAX_FILES or size > _MAX_TOGETHER:
-                damaged.append(f"ranks: only the first files were read ({count}, {size} bytes)")
-                return
-            count, size = count + 1, size + _bytes_to_read(entry)
-            yield Path(entry.path)
 
 
 def _bytes_to_read(entry: "os.DirEntry[str]") -> int:

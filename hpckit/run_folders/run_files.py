@@ -5,9 +5,10 @@ All that ranks need of a run's folder, and what reads runs needs more.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from hpckit.files import replace_file
 
@@ -15,8 +16,26 @@ from hpckit.files import replace_file
 # starts, loads or sends again must be its owner's own words: others read, where the umask lets
 # them, and never write.
 FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+_PAUSES_S = (0.1, 0.4, 0.5)
+_Found = TypeVar("_Found")
 JOB_LOG = "job.out"
 SUMMARY = "summary.json"  # what a run did with what it had; `hpckit.report.at_end` writes it
+
+
+def patiently(act: Callable[[], _Found]) -> _Found:
+    """Do in a job what a disk may refuse now and take a moment later; what is missing is missing.
+
+    Raises:
+        OSError: it still refuses after a second: a rank that is to end has three.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return act()
+        except FileNotFoundError:
+            raise
+        except OSError:
+            time.sleep(pause)
+    return act()
 
 
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:

@@ -1,5 +1,6 @@
 """The run folder: one submission, one folder, which says all there is to know of the run."""
 
+import errno
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from hpckit.errors import (
 )
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
-from hpckit.paths import is_there, typed_path, users_path, writers
+from hpckit.paths import typed_path, users_path, writers
 from hpckit.run_folders.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
@@ -313,13 +314,20 @@ def _folders(root: Path) -> list[Path]:
         raise OutsideError(f"Runs in {str(root)!r} cannot be read: {error.strerror}.") from error
 
 
+# What says that a folder has no record, or is somebody else's.
+_NO_RUN = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
+)
+
+
 def _is_run(entry: "os.DirEntry[str]") -> bool:
     if entry.name.startswith("."):  # `hpckit clean` was removing it
         return False
     try:
-        return entry.is_dir() and is_there(Path(entry.path) / RECORD)
-    except OSError:
-        return False
+        return entry.is_dir() and bool(os.stat(f"{entry.path}/{RECORD}"))  # noqa: PTH116
+    except OSError as error:
+        # Where the disk does not answer it may be one: who reads it says why that cannot be.
+        return error.errno not in _NO_RUN
 
 
 def _place(folder: Path) -> tuple[bool, float, Path]:

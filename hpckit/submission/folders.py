@@ -26,6 +26,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IGNORED, _ALL = ".gitignore", b"*\n"
 # What a run's folder is called while it is removed.
 REMOVED = r"\..+\.removed\.[0-9a-f]{16}"
+# A disk that refuses once may do as it is told the next time.
+_REMOVALS = 2
 Identity = tuple[int, int]
 
 
@@ -36,17 +38,15 @@ class Root:
         self.path = path
         self._descriptor = descriptor
         self._parents = parents  # made for it, outermost first
+        # Whether this folder itself was made here, not only some above it. It is asked now, for
+        # later its disk may give no answer.
+        self._is_new = (path, _identity(os.fstat(descriptor))) in parents
         self._made: dict[str, Identity] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """What was made here."""
         return tuple(self._made)
-
-    @property
-    def _is_new(self) -> bool:
-        """Whether this folder itself was made here, not only some above it."""
-        return (self.path, _identity(os.fstat(self._descriptor))) in self._parents
 
     def let_git_ignore(self) -> None:
         """Have git ignore this folder if it was made here; one that was there is its owner's.
@@ -66,7 +66,12 @@ class Root:
             OSError: it cannot be made.
         """
         os.mkdir(name, FOLDER_MODE, dir_fd=self._descriptor)
-        descriptor = os.open(name, _FOLDER, dir_fd=self._descriptor)
+        try:
+            descriptor = os.open(name, _FOLDER, dir_fd=self._descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=self._descriptor)
+            raise
         try:
             status = os.fstat(descriptor)
             # Another's, or one of ours that was moved here since: in a root that others may write.
@@ -75,6 +80,10 @@ class Root:
             self._made[name] = _identity(status)
         finally:
             os.close(descriptor)
+
+    def close(self) -> None:
+        """Hold it open no longer."""
+        os.close(self._descriptor)
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
@@ -91,23 +100,25 @@ class Root:
         finally:
             os.close(descriptor)
 
-    def remove(self, before: Callable[[], None] = lambda: None) -> None:
+    def remove(self, before: Callable[[], None] = lambda: None) -> list[str]:
         """Remove what was made, and nothing else: whatever took its name since stays.
 
         `before` is called once the runs are gone, before the folders above them go.
 
-        What cannot be removed stays too: an error is on its way that says more.
+        What cannot be removed stays too, and is returned: an error is on its way that says more.
         """
+        left = [*self._made]
         for name, identity in self._made.items():
-            with contextlib.suppress(OSError):
-                _remove(name, identity, self._descriptor)
+            for _ in range(_REMOVALS):
+                with contextlib.suppress(OSError):
+                    _remove(name, identity, self._descriptor)
+                    left.remove(name)
+                    break
         before()
         if self._is_new:
             _remove_ignored(self._descriptor)
-        for path, identity in reversed(self._parents):
-            with contextlib.suppress(OSError):
-                if _identity(path.lstat()) == identity:
-                    path.rmdir()
+        _remove_parents(self._parents)
+        return left
 
 
 @contextmanager
@@ -117,20 +128,33 @@ def held_root(path: Path, *, shared: bool = False) -> Iterator[Root]:
     Raises:
         OutsideError: it cannot be made, or others could put their folders in a run's place.
     """
+    parents: list[tuple[Path, Identity]] = []
     try:
         _refuse_strangers(path, shared=shared)
-        parents = _make_parents(path)
+        _make_parents(path, parents)
         _refuse_strangers(path, shared=shared)  # somebody else may have been faster
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise OutsideError(
-            f"Folder of runs {str(path)!r} cannot be made or entered: {error.strerror}. "
-            "Choose another place with --runs DIR or HPCKIT_RUNS."
-        ) from error
+        root = _opened_root(path, parents)
+    except BaseException as error:
+        _remove_parents(parents)
+        if isinstance(error, OSError):
+            raise OutsideError(
+                f"Folder of runs {str(path)!r} cannot be made or entered: {error.strerror}. "
+                "Choose another place with --runs DIR or HPCKIT_RUNS."
+            ) from error
+        raise
     try:
-        yield Root(path, descriptor, parents)
+        yield root
     finally:
+        root.close()
+
+
+def _opened_root(path: Path, parents: list[tuple[Path, Identity]]) -> Root:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return Root(path, descriptor, parents)
+    except OSError:
         os.close(descriptor)
+        raise
 
 
 def remove_run(folder: Path) -> None:
@@ -190,18 +214,27 @@ def _refuse_strangers(path: Path, *, shared: bool) -> None:
         )
 
 
-def _make_parents(path: Path) -> list[tuple[Path, Identity]]:
-    """Make a folder and what is missing above it, writable by this user alone."""
+def _make_parents(path: Path, made: list[tuple[Path, Identity]]) -> None:
+    """Make a folder and what is missing above it, writable by this user alone.
+
+    `made` gets what was missing, also when an error ends this.
+    """
     missing = []
     while not os.path.lexists(path):
         missing.append(path)
         path = path.parent
-    made = []
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another submission's, in this moment
             folder.mkdir(mode=FOLDER_MODE)
             made.append((folder, _identity(folder.lstat())))
-    return made
+
+
+def _remove_parents(made: list[tuple[Path, Identity]]) -> None:
+    """Remove what `_make_parents` has made, and is empty."""
+    for path, identity in reversed(made):
+        with contextlib.suppress(OSError):
+            if _identity(path.lstat()) == identity:
+                path.rmdir()
 
 
 def _remove(name: str, identity: Identity, root: int) -> None:

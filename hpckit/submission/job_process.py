@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
 from hpckit.payload.task import GOES_ON, first_name, pickle_name
+from hpckit.run_folders.run_files import patiently
 from hpckit.stand_ins import UNUSED_IN_JOBS, no_log, stand_ins
 from hpckit.submission.payload import GoesOnError, Payload, ScriptFailedError
 
@@ -46,24 +47,29 @@ def open_own_folder(folder: Path, job_id: str) -> Path:
     """
     pickle = pickle_name(job_id)
     try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        inside, around = os.fstat(opened), os.stat("..", dir_fd=opened)
+        opened = patiently(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
+        inside, around = patiently(lambda: (os.fstat(opened), os.stat("..", dir_fd=opened)))
         _refuse_shared(folder, inside, "700")
         _refuse_shared(folder.parent, around, "go-w")
-        try:
-            loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
-        except FileNotFoundError:  # it has not got its name, from the submission
-            task = job_id.rpartition("_")[2] if "_" in job_id else ""
-            number = int(task) if task.isdecimal() else 0
-            with contextlib.suppress(FileNotFoundError):  # another rank was faster
-                os.rename(first_name(number), pickle, src_dir_fd=opened, dst_dir_fd=opened)
-            loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
+        loaded = patiently(lambda: _named_status(opened, pickle, job_id))
     except OSError as error:
         raise JobError(f"{folder}/{pickle} cannot be opened: {error.strerror}.") from error
     # Those whom the folder keeps out cannot write to the pickle, whatever its own mode.
     closed = not stat.S_IMODE(inside.st_mode) & 0o077
     _refuse_shared(folder / pickle, loaded, "600", closed=closed)
     return Path(f"/proc/self/fd/{opened}")
+
+
+def _named_status(folder: int, pickle: str, job_id: str) -> os.stat_result:
+    """Return a pickle's status, once it has its name."""
+    try:
+        return os.stat(pickle, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:  # it has not got its name, from the submission
+        task = job_id.rpartition("_")[2] if "_" in job_id else ""
+        number = int(task) if task.isdecimal() else 0
+        with contextlib.suppress(FileNotFoundError):  # another rank was faster
+            os.rename(first_name(number), pickle, src_dir_fd=folder, dst_dir_fd=folder)
+        return os.stat(pickle, dir_fd=folder, follow_symlinks=False)
 
 
 def _refuse_shared(path: Path, status: os.stat_result, mode: str, *, closed: bool = False) -> None:
@@ -170,12 +176,16 @@ def own_job_id(environ: Mapping[str, str]) -> str | None:
 def own_payload(pickle: Path) -> Payload | None:
     """Return what a job runs, without submitit; None: the pickle is not one that hpckit makes."""
     try:
-        with pickle.open("rb") as file:
-            found = _Reader(file).load()
+        found = patiently(lambda: _loaded(pickle))
     except Exception:  # noqa: BLE001  # whatever is wrong with it: submitit loads it, or says so
         return None
     payload = getattr(found, "function", None)
     return payload if isinstance(payload, Payload) else None
+
+
+def _loaded(pickle: Path) -> object:
+    with pickle.open("rb") as file:
+        return _Reader(file).load()
 
 
 class _Submission:

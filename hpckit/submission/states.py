@@ -44,11 +44,12 @@ def statuses(runs: Sequence[Run], *, in_full: bool = False) -> list[RunStatus]:
 def _status(run: Run, said: Answers) -> RunStatus:
     damaged: list[str] = []
     ranks = tuple(read_ranks(run.dir, damaged))
+    unread = bool(damaged)
     damaged += said.damaged.get(run.run_id, ())
     listed = said.queue and any(job in said.records for job in run.jobs)
     silent = bool(said.trouble) and not listed
     status = replace(
-        _told(run, ranks, said),
+        _told(run, ranks, said, unread=unread),
         silence="; ".join(said.trouble) if silent else None,
         left_queue=_has_left(run, said),
     )
@@ -70,7 +71,8 @@ def _has_left(run: Run, said: Answers) -> bool:
     return said.queue and unlisted and run.scheduler.accounting
 
 
-def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
+def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers, *, unread: bool) -> RunStatus:
+    """Return what the scheduler and the ranks say; `unread`: some ranks' files cannot be read."""
     if why := said.lost.get(run.run_id):
         status = _inferred(run, ranks, Answers(trouble=(why,)))
         return replace(status, elsewhere=not status.finished)
@@ -82,10 +84,10 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     record = _unless_over(run, record, ranks)
     status = _as_recorded(run, record, ranks)
     if not said.queue:
-        return _without_queue(status, record, said)
+        return _without_queue(status, record, said, unread=unread)
     # On one machine no file comes late.
     ended = None if run.scheduler.one_machine else record.end_time
-    return _completed(status, ended) if status.good else status
+    return _completed(status, ended, unread=unread) if status.good else status
 
 
 def _record(run: Run, said: Answers) -> JobRecord | None:
@@ -178,13 +180,15 @@ def _why(
     )
 
 
-def _without_queue(status: RunStatus, record: JobRecord, said: Answers) -> RunStatus:
+def _without_queue(
+    status: RunStatus, record: JobRecord, said: Answers, *, unread: bool
+) -> RunStatus:
     """Return what accounting alone tells: of an attempt that another may follow, it is no end."""
     if not status.finished:
         return replace(status, reason_text=f"as accounting last knew it; {_first(said)}")
     doubt = verdict.doubt_of_end(record, status.ranks, most_restarts(status.run))
     if doubt is None:
-        return _completed(status, record.end_time) if status.good else status
+        return _completed(status, record.end_time, unread=unread) if status.good else status
     why = f"last seen {status.state} by accounting, but {doubt}; {_first(said)}"
     return replace(status, state=JobState.UNKNOWN, reason_text=why, exit_code=None)
 
@@ -193,13 +197,18 @@ def _first(said: Answers) -> str:
     return next(iter(said.trouble), "the queue did not answer")
 
 
-def _completed(status: RunStatus, ended: float | None) -> RunStatus:
+def _completed(status: RunStatus, ended: float | None, *, unread: bool) -> RunStatus:
     """Return a status that calls a run COMPLETED, if its ranks agree; else what they make of it.
 
-    `ended` is when, None where its files cannot come late.
+    `ended` is when, None where its files cannot come late. `unread`: which ranks have left no
+    record is not known, for some cannot be read now.
     """
+    if unread and not status.ranks:
+        return status
     wrong = verdict.contradiction(
-        status.ranks, status.run.ranks, lambda: _never_begun(status.run.dir)
+        status.ranks,
+        0 if unread else status.run.ranks,
+        lambda: _never_begun(status.run.dir),
     )
     if wrong is None:
         return status

@@ -1,7 +1,7 @@
 """From a `Submission` to a job: folder, script, submitit, record. All of it or nothing."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -110,9 +110,11 @@ def _submit_in(root: Root, taken: Interrupts, batch: _Batch) -> list[Run]:
             tasks = with_code(batch.tasks, submission, kept)
             return _handed_over(root, taken, replace(batch, tasks=tasks), kept, sent)
     except BaseException as error:
-        _take_back(root, submission, sent, error)
+        left = _take_back(root, submission, sent, error)
         if isinstance(error, OSError):
-            raise _cannot_write(root, error) from error
+            raise OutsideError(f"{_cannot_write(root, error)}{_stays(left)}") from error
+        if left and isinstance(error, OutsideError):
+            error.args = (f"{error}{_stays(left)}",)
         if isinstance(error, KeyboardInterrupt) and sent.begun:
             what = f"job {', '.join(sent.jobs)}" if sent.jobs else "the run"
             raise StoppedError(f"Interrupted: {what} is cancelled, nothing is left.") from error
@@ -184,8 +186,10 @@ def _sent(order: Order, sent: Sent) -> list[str]:
         ) from error
 
 
-def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseException) -> None:
+def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseException) -> list[str]:
     """Cancel what was submitted and remove its folders; if it cannot be cancelled, keep them.
+
+    Return the folders that cannot be removed.
 
     Raises:
         UnknownOutcomeError: it is unknown whether there is a job. OutsideError, StoppedError: there
@@ -206,7 +210,7 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
             why = str(error) or "the submission was interrupted"
             raise kind(f"{trouble} Reason for cancelling: {why.rstrip('.')}.") from error
     forget(run_id)
-    root.remove(before=lambda: _drop_code(root.path))
+    return root.remove(before=lambda: _drop_code(root.path))
 
 
 def _drop_code(runs: Path) -> None:
@@ -217,11 +221,15 @@ def _drop_code(runs: Path) -> None:
         drop_unneeded(runs)
 
 
-def _cannot_write(root: Root, error: OSError) -> OutsideError:
-    return OutsideError(
+def _cannot_write(root: Root, error: OSError) -> str:
+    return (
         f"hpckit cannot create or write a run folder in {str(root.path)!r}: "
         f"{error.strerror or error}. Choose another place with --runs DIR or HPCKIT_RUNS."
     )
+
+
+def _stays(left: Sequence[str]) -> str:
+    return f" Left there, and of no job: {', '.join(left)} (hpckit clean)." if left else ""
 
 
 def _make_folders(root: Root, batch: _Batch) -> None:

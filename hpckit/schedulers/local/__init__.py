@@ -84,7 +84,7 @@ class Local(Scheduler):
         controller = _CONTROLLERS[-1] if _CONTROLLERS else None
         for run_dir in run_dirs:
             state = read_local_state(run_dir)
-            if state is not None and state.ended is None:
+            if state is None or state.ended is None:  # None: it cannot be read now, perhaps
                 try:
                     ask_cancel(run_dir)
                 except OSError:  # a full disk, say: its controller, our child, hears of it directly

@@ -5,6 +5,7 @@ submitting process, runs each job script (at most `parallel` at once, each under
 session of its own), enforces the time limit, requeues, and writes every state change to disk.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 # What a keeper gets to end its job, and to kill what is deaf.
 _KEEPER_S = GRACE_S + 6.0
+# The pause after a state that a disk did not take, and how long a last state is tried again.
+_AGAIN_S, _LAST_S = 1.0, 30.0
+_GONE = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +107,8 @@ class LocalJob:
         self.stragglers: Stragglers | None = None
         self._began_s = 0.0
         self._place: int | None = None
+        self._unwritten = False
+        self._again_s = self._give_up_s = 0.0
         self.state = LocalState(
             job_id=job_id,
             state=JobState.PENDING,
@@ -111,7 +117,8 @@ class LocalJob:
             pid_started=my_start_ticks(),
             reason="Dependency" if spec.after else "",
         )
-        reserve_last_state(run_dir)
+        with contextlib.suppress(OSError):  # a full disk may have room for it later
+            reserve_last_state(run_dir)
         self._write()
 
     def start_if_free(self, environ: Mapping[str, str]) -> None:
@@ -153,7 +160,8 @@ class LocalJob:
         )
         self._began_s = time.monotonic()
         if self._place is None:
-            self._place = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):
+                self._place = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._write(state=JobState.RUNNING, started=time.time(), reason="", gpus=share.names)
 
     @property
@@ -164,7 +172,10 @@ class LocalJob:
     @property
     def removed(self) -> bool:
         """Whether somebody has removed the run's folder: by no command could it be ended."""
-        return self._place is not None and os.fstat(self._place).st_nlink == 0
+        try:
+            return self._place is not None and os.fstat(self._place).st_nlink == 0
+        except OSError:  # NFS calls a folder stale that another machine has removed, for one
+            return _is_gone(self.run_dir)
 
     def look(self, environ: Mapping[str, str]) -> None:
         """Bring the state up to date; start again, warn or stop as needed."""
@@ -181,7 +192,7 @@ class LocalJob:
         """End a job whose last ranks do nothing, as srun's --wait would."""
         waited = format_seconds(self.spec.wait_s)
         why = f"{words}, and did nothing for {waited}: hpckit has ended the run"
-        with open_to_write(self.run_dir / JOB_LOG, "ab") as log:
+        with contextlib.suppress(OSError), open_to_write(self.run_dir / JOB_LOG, "ab") as log:
             log.write(f"hpckit: {why}\n".encode())
         self.end(JobState.FAILED, reason=why)
 
@@ -230,26 +241,53 @@ class LocalJob:
         started = self.state.started
         ended = time.time() if started is None else started + self.elapsed_s
         self.state = replace(self.state, state=state, ended=ended, exit_code=code, reason=reason)
-        try:
-            write_last_state(self.run_dir, self.state)
-        except OSError as error:  # its folder is gone, perhaps: the other tasks go on
-            sys.stderr.write(f"{self.state.job_id}: its end is not recorded: {error}\n")
+        self._give_up_s = time.monotonic() + _LAST_S
+        self._save()
 
     def _clean(self) -> None:
         """End what a keeper has left that was killed: by now it is ours."""
         if self.child in self.keepers:
             self.keepers.remove(self.child)
         if left := sweep(GRACE_S, self.keepers, spare={row.pid for row in self.keepers}):
-            sys.stderr.write(f"{self.state.job_id}: cannot be ended: {', '.join(left)}\n")
+            _log(f"{self.state.job_id}: cannot be ended: {', '.join(left)}")
 
     @property
     def finished(self) -> bool:
-        """Whether the final state is written."""
+        """Whether the final state is written, or never will be."""
+        return self.over and not self._unwritten
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
         return self.state.ended is not None
+
+    def save(self) -> None:
+        """Write the state that the disk did not take before, if there is one: the job goes on."""
+        if self._unwritten and time.monotonic() >= self._again_s:
+            self._save()
 
     def _write(self, **changes: object) -> None:
         self.state = replace(self.state, **changes)  # type: ignore[arg-type]
-        write_local_state(self.run_dir, self.state)
+        self._save()
+
+    def _save(self) -> None:
+        try:
+            (write_last_state if self.over else write_local_state)(self.run_dir, self.state)
+        except OSError as error:
+            self._again_s = time.monotonic() + _AGAIN_S
+            # Its folder is gone, perhaps: the other tasks go on.
+            lost = self.over and (isinstance(error, _GONE) or self._again_s > self._give_up_s)
+            if lost:
+                _log(f"{self.state.job_id}: its end is not recorded: {error}")
+            self._unwritten = not lost
+        else:
+            self._unwritten = False
+
+
+def _log(text: str) -> None:
+    """Write to the controller's own log, which is in the run's folder: its disk may refuse it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{text}\n")
 
 
 def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
@@ -272,6 +310,7 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     ]
     while alive := [job for job in jobs if not job.finished]:
         if told:
+            alive = [job for job in alive if not job.over]
             for job in alive:
                 job.tell()
             for job in alive:
@@ -283,6 +322,9 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
 
 def _look_at(jobs: "Sequence[LocalJob]", spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     """Do for each job what is due; one that cannot be started or watched is ended."""
+    for job in jobs:
+        job.save()
+    jobs = [job for job in jobs if not job.over]
     gate = _gate(spec.after)
     running = sum(job.child is not None for job in jobs)
     for job in jobs:  # each takes its time: all of them at once
@@ -308,6 +350,15 @@ def _look_at(jobs: "Sequence[LocalJob]", spec: ControllerSpec, environ: Mapping[
             job.end(JobState.FAILED, reason=str(why))
 
 
+def _is_gone(folder: Path) -> bool:
+    """Say whether a folder is not there; a disk that does not answer does not say so."""
+    try:
+        folder.stat()
+    except OSError as error:
+        return isinstance(error, _GONE)
+    return False
+
+
 def _gate(after: Sequence[str]) -> JobState | None:
     """Return None when what a job waits for (`kind:folder`) is there, CANCELLED when it never will.
 
@@ -316,7 +367,7 @@ def _gate(after: Sequence[str]) -> JobState | None:
     for word in after:
         kind, _, folder = word.partition(":")
         state = read_local_state(Path(folder))
-        if state is None and not Path(folder).exists():
+        if state is None and _is_gone(Path(folder)):
             return JobState.CANCELLED  # removed: its end will never be known
         if kind == "after" and state is not None and state.started is not None:
             continue

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.frozen import frozen
+from hpckit.paths import is_there
 from hpckit.processes import RUN_STATE, STARTED, stat_fields
 from hpckit.run_folders.run_files import open_to_write, write_json
 from hpckit.run_folders.runs import Run
@@ -77,11 +78,15 @@ def write_last_state(run_dir: Path, state: LocalState) -> None:
         if state.state is JobState.FAILED and not state.reason:
             why = f"{error.strerror}: {run_dir}"
             state = replace(state, reason=why[:_REASON_CHARS])
-        with open(run_dir / _ROOM, "r+b", opener=_no_link) as stream:
-            stream.write(json.dumps(asdict(state)).ljust(_ROOM_BYTES).encode())
+        try:
+            with open(run_dir / _ROOM, "r+b", opener=_no_link) as stream:
+                stream.write(json.dumps(asdict(state)).ljust(_ROOM_BYTES).encode())
+        except FileNotFoundError:  # there was no room for that, either
+            raise error from None
         (run_dir / _ROOM).replace(run_dir / STATE)
     else:
-        (run_dir / _ROOM).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (run_dir / _ROOM).unlink()
 
 
 def _no_link(path: str, flags: int) -> int:
@@ -137,8 +142,8 @@ def ask_cancel(run_dir: Path) -> None:
 
 
 def cancel_asked(run_dir: Path) -> bool:
-    """Say whether somebody asked to end this run."""
-    return (run_dir / CANCEL).exists()
+    """Say whether somebody asked to end this run; not so while its disk does not answer."""
+    return is_there(run_dir / CANCEL)
 
 
 def controller_name(job_id: str) -> str:

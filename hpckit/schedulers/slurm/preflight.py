@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.environ import scrubbed_environment
-from hpckit.errors import CommandError, SubmissionError
+from hpckit.errors import CommandError, SubmissionError, refused_by_disk
 from hpckit.schedulers.slurm.sbatch import ASK_LESS, NO_SUCH_NODE, refused
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
@@ -26,12 +26,16 @@ def preflight(job: "Job", script: str) -> str:
     """Return one line that says whether and when a job would start.
 
     Raises:
-        SubmissionError: Slurm would refuse it.
+        SubmissionError: Slurm would refuse it. OutsideError: no temporary file can be written.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.sh"
-        path.write_text(script, encoding="utf-8")
-        answer = control.test_only(path, scrubbed_environment(os.environ))
+    try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "job.sh"
+            path.write_text(script, encoding="utf-8")
+            answer = control.test_only(path, scrubbed_environment(os.environ))
+    except OSError as error:
+        error.filename = error.filename or tempfile.gettempdir()
+        raise refused_by_disk(error) from error
     if not answer.accepted:
         raise _refusal(job, answer.message)
     _refuse_endless_wait(job)
