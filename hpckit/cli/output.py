@@ -128,11 +128,8 @@ def say_note(text: str) -> None:
 
 def say_whose(run: "Run") -> None:
     """Say on stderr whose words a run's are, if they are not this user's own."""
-    doubt = run.doubt
-    if doubt.endswith("no longer be read"):  # it was removed, or its disk is silent
-        note(f"note: run {run.run_id}: {doubt}")
-    elif doubt:
-        note(f"note: another user may have written run {run.run_id}: {doubt}")
+    if doubt := run.doubt:
+        note(f"note: it is not certain who has written run {run.run_id}: {doubt}")
     elif not run.mine:
         note(f"note: run {run.run_id} and its contents belong to {run.owner}")
 

@@ -80,7 +80,7 @@ def test_what_others_may_write_is_looked_at_and_not_obeyed(here, cli, bits, path
     assert cli("submit", "ddp", "--executor=local", "--after=mine-1").status == 2
     looked = cli("status", "mine-1")
     assert looked.status == 0
-    assert f"note: another user may have written run mine-1: {says}" in looked.err
+    assert f"note: it is not certain who has written run mine-1: {says}" in looked.err
     assert cli("status", "latest").status == 2
 
 
