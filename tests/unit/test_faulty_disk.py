@@ -350,7 +350,7 @@ def test_no_stranger_is_blamed_where_a_record_can_no_longer_be_read(
     for name in ("stat", "lstat"):
         refuse(monkeypatch, os, name, errno.EIO, only="run.json")
     said = cli("status", str(run.dir))
-    assert "note: run only: it can no longer be read" in said.err
+    assert "run only: it can no longer be read" in said.err
     assert "another user" not in said.err
 
 
