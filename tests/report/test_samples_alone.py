@@ -181,6 +181,7 @@ def test_an_arrays_id_means_each_task_that_has_samples(silent: Path, here: Path,
         hpckit.stats(700, samples="all")
 
 
+@pytest.mark.long
 def test_tasks_of_an_array_are_found_in_the_folders_of_their_own_numbers(
     silent: Path, here: Path, cli: Cli
 ) -> None:
@@ -295,6 +296,7 @@ def test_without_samples_an_unknown_job_is_what_it_was(silent: Path, here: Path,
     assert "There is no run '../555' in" in refused(cli, "../555")
 
 
+@pytest.mark.long
 def test_every_shape_of_it(silent: Path, here: Path, cli: Cli) -> None:
     pytest.importorskip("matplotlib")
     sampled(OWN / "555")

@@ -335,6 +335,7 @@ def test_of_a_running_job_its_nodes_tell_which_steps_work(tmp_path: Path) -> Non
     assert len(unseen_steps([many], seen)) == 28
 
 
+@pytest.mark.long
 def test_a_step_over_components_is_of_each(here: Path, cli: Cli) -> None:
     """In all of them SLURM_JOB_ID is the first one's, and so is the folder's name."""
     first = row("77+0", JobIDRaw="77", WorkDir=str(here), **ENDED | CORES)

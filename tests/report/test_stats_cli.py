@@ -226,6 +226,7 @@ def test_unknown_is_not_zero(here: Path, cli: Cli) -> None:
     assert "[" + "?".center(32) + "]" in cli("stats", "latest").out
 
 
+@pytest.mark.long
 def test_red_advice_needs_samples_of_four_fifths_of_the_job(here: Path, cli: Cli) -> None:
     for name, job_id, count in (("most", "local-000001", 290), ("some", "local-000002", 280)):
         folder = make_run(here / "runs", name, job_id=job_id)

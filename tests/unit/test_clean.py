@@ -326,6 +326,7 @@ def test_old_entries_of_the_caches_go(here: Path, cli: Cli) -> None:
     assert {"old", "new", f".new.{'0' * 16}"} & {*left(made)} == {"new"}
 
 
+@pytest.mark.long
 def test_at_a_terminal_it_asks(here: Path) -> None:
     run = local_run(here / "runs", 1)
     for answer, stays in ((b"n\n", True), (b"y\n", False)):

@@ -307,6 +307,7 @@ def two_labs(here: Path, lab: Path, cli: Cli) -> tuple[Path, Path]:
     return lab, other
 
 
+@pytest.mark.long
 def test_what_is_wrong_in_a_repository_is_named_by_its_place_there(
     here: Path, repo: Path, cli: Cli
 ) -> None:

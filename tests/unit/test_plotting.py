@@ -50,6 +50,7 @@ def test_the_same_figures_give_the_same_bytes_and_no_date(kind: str) -> None:
     assert b"date" not in drawn(kind).lower()
 
 
+@pytest.mark.long
 def test_every_text_stays_text() -> None:
     found = texts(drawn("svg", title=MARKUP))
     spelt = r"\x1b[31mred\u202e\n"

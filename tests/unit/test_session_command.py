@@ -52,6 +52,7 @@ def test_what_does_not_fit_is_refused(
     assert not (here / "runs").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", ["shell", "jupyter", "scale", "submit", "resubmit"])
 def test_no_command_is_told_to_use_an_option_that_it_has_not(cli: Cli, kind: str) -> None:

@@ -128,7 +128,7 @@ def test_commas_of_json_stand_in_the_template(tmp_path: Path) -> None:
     assert json.loads(written(tmp_path, ".json", source, rows=rows)) == {"rows": rows}
 
 
-@pytest.mark.parametrize("rows", [2, 5000])
+@pytest.mark.parametrize("rows", [2, pytest.param(5000, marks=pytest.mark.long)])
 def test_a_large_report_may_be_worked_on_as_a_small_one(tmp_path: Path, rows: int) -> None:
     """An account's jobs by name, or a job's GPUs, are thousands of rows."""
     groups = [
