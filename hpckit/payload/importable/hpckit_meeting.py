@@ -8,6 +8,10 @@ import atexit
 import os
 import sys
 
+TYPE_CHECKING = False  # without the cost of importing typing
+if TYPE_CHECKING:
+    from types import ModuleType
+
 # What may have met, or started what did, without a trace that is known here.
 _MAY_HAVE_MET = (
     *("horovod", "tensorflow", "ray", "distributed", "byteps", "petsc4py", "paddle", "mindspore"),
@@ -119,12 +123,33 @@ def _by_jax() -> "bool | None":
     return None if state is None else getattr(state, "client", None) is not None
 
 
+def _pythons_own_resource() -> "ModuleType":
+    """Return the module: the script's folder may have a file of this name, which would run here.
+
+    `os.times()` counts hundredths of a second, and a child's start takes two.
+    """
+    loaded, path = sys.modules.pop("resource", None), sys.path[:]
+    own = os.path.dirname(os.__file__)  # noqa: PTH120
+    sys.path[:] = [own, os.path.join(own, "lib-dynload")]  # noqa: PTH118
+    try:
+        import resource  # noqa: PLC0415  # not before the end: it costs a script's start
+    finally:
+        sys.path[:] = path
+        if loaded is not None:
+            sys.modules["resource"] = loaded
+    return resource
+
+
 def _others_may_have() -> bool:
     """Say whether a child may have met, or a library that Python does not know of."""
     loaders = sys.modules.get("torch.utils.data._utils.signal_handling")
     if not getattr(loaders, "_SIGCHLD_handler_set", False):  # data loaders' workers never meet
-        took = os.times()
-        if took.children_user + took.children_system > (took.user + took.system) / 4:
+        resource = _pythons_own_resource()
+        children, own = (
+            usage.ru_utime + usage.ru_stime
+            for usage in map(resource.getrusage, (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+        )
+        if children > own / 4:
             return True
     if "mpi4py.MPI" in sys.modules:
         return False
