@@ -1,6 +1,6 @@
 """`summary.json` and `timeseries.json` of a run: written at its end, and again by `stats`.
 
-`python -m hpckit.report.at_end FOLDER [LEDGER ...]`, which the job's rank zero starts, writes them
+`python -m hpckit.report FOLDER [LEDGER ...]`, which the job's rank zero starts, writes them
 from the folder alone, a line into each ledger, and what is told of bad nodes into the user's own
 file: no Slurm is asked. It is a process of its own: what goes wrong here cannot change how the job
 ends. What it says on stderr is for the job's log.
@@ -212,7 +212,3 @@ def _state(ranks: Sequence[RankRecord]) -> str:
     if any(row.exit_code and not row.consequence for row in ranks):
         return "FAILED"
     return "UNKNOWN" if any(row.exit_code for row in ranks) else "COMPLETED"
-
-
-if __name__ == "__main__":
-    main()

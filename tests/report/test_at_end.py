@@ -37,7 +37,7 @@ def line_of(folder: Path, ledger: Path, *attempts: dict[str, Any]) -> dict[str, 
         path.write_text(json.dumps({"rank": rank, "attempts": rows}))
     for path in ledger.iterdir():
         path.unlink()
-    argv = [sys.executable, "-m", "hpckit.report.at_end", str(folder), str(ledger)]
+    argv = [sys.executable, "-m", "hpckit.report", str(folder), str(ledger)]
     done = subprocess.run(argv, env=os.environ | ENV, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     (file,) = ledger.iterdir()

@@ -160,7 +160,7 @@ def test_two_rows_are_all_that_two_metrics_need(
 
     # The JSON, its schema, and what the job's end writes.
     document = json.loads(hpckit("stats", str(folder), "--json"))
-    run(rows, _RUN, "hpckit.report.at_end", str(folder))
+    run(rows, _RUN, "hpckit.report", str(folder))
     for found in (document, json.loads((folder / "summary.json").read_text())):
         assert [gpu["encoder_percent"] for gpu in found["per_gpu"]] == [37, 39]
         assert [gpu["encoder_peak_percent"] for gpu in found["per_gpu"]] == [37, 39]

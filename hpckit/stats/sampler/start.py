@@ -150,7 +150,7 @@ def write_summary(run_dir: Path, ledgers: Sequence[str] = ()) -> None:
     A process of its own, given some seconds: what goes wrong in it cannot change how the job ends.
     `hpckit stats` writes the summary again, with Slurm's word on the state.
     """
-    argv = [*own_python(), "-m", "hpckit.report.at_end", str(run_dir), *ledgers]
+    argv = [*own_python(), "-m", "hpckit.report", str(run_dir), *ledgers]
     lacks = "No summary.json" + (", or no line in the ledger" if ledgers else "")
     try:
         result = shell.run(argv, check=False, timeout_s=_SUMMARY_S, prepare=_outlast)
