@@ -2,7 +2,8 @@
 # Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
 # so two parts of them, each with a Slurm of its own, run beside the others; what they said is
 # printed at the end. Tests of torch's side follow, so that all three take as long; of the others,
-# what two processes can share comes last, when the Slurm parts leave a core to it.
+# what processes can share comes last, when the Slurm parts leave a core to it: three of them, since
+# some tests wait.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
@@ -25,7 +26,7 @@ shared=(tests/advice tests/report tests/stats tests/unit)
 "${run[@]}" "${shared[@]/#/--ignore=}" \
   --ignore={tests/slurm,tests/clients,tests/workloads,tests/parallel}
 others=($?) slurm=()
-"${run[@]}" -n 2 --dist worksteal "${shared[@]}"
+"${run[@]}" -n 3 --dist worksteal "${shared[@]}"
 others+=($?)
 for pid in "${beside[@]}"; do
   wait "$pid"
