@@ -280,6 +280,7 @@ def test_pictures_of_a_step_are_of_its_gpus(here: Path, cli: Cli, *, made_while_
     assert [line["label"] for line in busy["lines"]] == ["GPU 1", "GPU 3"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ids", "name"),
     [

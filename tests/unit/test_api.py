@@ -496,6 +496,7 @@ def test_a_class_keeps_its_attributes(here: Path) -> None:
     assert (error.host, error.port) == ("c1", 80)
 
 
+@pytest.mark.long
 def test_a_function_of_the_program_travels_from_a_spawned_process_too(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -236,6 +236,7 @@ def test_a_job_that_is_over_ends_with_its_retries(cluster: Cluster) -> None:
     assert called_off.is_called_off(second.dir)
 
 
+@pytest.mark.long
 def test_an_attempt_that_was_ended_while_it_did_so_is_no_reason_to_do_nothing(
     cluster: Cluster,
 ) -> None:
