@@ -162,9 +162,12 @@ _TODO = {
 }
 
 
-def refused_by_disk(error: OSError) -> OutsideError:
-    """Return what a disk, or a server of files, refused where nothing better is known of it."""
-    named = isinstance(error.filename, (str, PathLike)) and str(error.filename)
+def refused_by_disk(error: OSError, at: str = "") -> OutsideError:
+    """Return what a disk, or a server of files, refused where nothing better is known of it.
+
+    `at` is the place where the error names none.
+    """
+    named = str(error.filename) if isinstance(error.filename, (str, PathLike)) else at
     todo = _TODO.get(error.errno or 0, "Try again; if it stays so, ask the cluster's support.")
     return OutsideError(
         f"{repr(named) if named else 'A file'} cannot be read or written: "

@@ -4,6 +4,7 @@ For programs of our own alone, before they have threads: in another's, a thread 
 module in the same moment.
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -92,6 +93,17 @@ def stand_ins(*names: str) -> Iterator[None]:
         for name, stand_in in ours.items():
             if sys.modules.get(name) is stand_in:
                 del sys.modules[name]
+
+
+@contextmanager
+def only_program() -> Iterator[None]:
+    """Import a program of ours in the block: the first, and nearly all, that a process does."""
+    # What is imported is no garbage: to look at it again and again takes time.
+    gc.disable()
+    with stand_ins(*UNUSED_IN_JOBS):
+        yield
+    gc.freeze()
+    gc.enable()
 
 
 @contextmanager

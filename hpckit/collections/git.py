@@ -149,8 +149,7 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
             with _begun(clone):
                 yield clone
     except OSError as error:
-        error.filename = error.filename or str(clone.parent)
-        raise refused_by_disk(error) from error
+        raise refused_by_disk(error, str(clone.parent)) from error
     except DamagedFileError as error:
         raise OutsideError(f"{clone.parent / 'lock'}: {error}.") from error
 
@@ -313,8 +312,7 @@ def _own_config(source: Source) -> Iterator[str]:
             file.flush()
             yield file.name
     except OSError as error:
-        error.filename = error.filename or tempfile.gettempdir()
-        raise
+        raise refused_by_disk(error, tempfile.gettempdir()) from error
 
 
 def _quoted(text: str) -> str:

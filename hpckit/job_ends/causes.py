@@ -294,6 +294,17 @@ def _taken(known: Evidence) -> _Found:
     return (taken[2], taken[3]) if taken else None
 
 
+def _why_no_end(known: Evidence) -> str:
+    """Return why ranks recorded no end; what they could not write says nothing of how they ended."""
+    if known.full:
+        return "their folder's disk is full"
+    if known.was_full:
+        return "their folder's disk or quota was full"
+    if known.unwritten:
+        return f"it cannot be written ({known.unwritten})"
+    return "killed from outside"
+
+
 def _lost_ranks(known: Evidence) -> _Found:
     begun = {row.rank for row in known.ranks}
     never = sorted({*range(known.planned)} - begun) if begun else []
@@ -301,11 +312,7 @@ def _lost_ranks(known: Evidence) -> _Found:
         return None
     parts = []
     if known.lost:
-        # What a rank could not write says nothing of how it ended.
-        how = f"it cannot be written ({known.unwritten})" if known.unwritten else ""
-        how = "their folder's disk or quota was full" if known.was_full else how
-        how = "their folder's disk is full" if known.full else how
-        parts.append(f"{places(known.lost)} recorded no end: {how or 'killed from outside'}")
+        parts.append(f"{places(known.lost)} recorded no end: {_why_no_end(known)}")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
         told = next((end for end in tasks if not end.aborted), None)

@@ -71,6 +71,8 @@ class Copies:
                 module.training = was
 
     def _refuse_others(self) -> None:
+        if len(self.modules) == 1:
+            return
         leading, *others = ([len([*one.modules()]), *_shapes(one)] for one in self.modules)
         if any(other != leading for other in others):
             raise RuntimeError(

@@ -4,15 +4,8 @@ Each job waits for it.
 """
 
 if __name__ == "__main__":
-    import gc
+    from hpckit.stand_ins import only_program
 
-    # What is imported is no garbage: to look at it again and again takes time.
-    gc.disable()
-
-    from hpckit.stand_ins import UNUSED_IN_JOBS, stand_ins
-
-    with stand_ins(*UNUSED_IN_JOBS):
+    with only_program():
         from hpckit.report.at_end import main
-    gc.freeze()
-    gc.enable()
     main()

@@ -296,12 +296,13 @@ class Rows:
         self.rows.append({"step": step, "epoch": epoch, **figures})
 
 
+def journal_of(**shape: int) -> Journal:
+    return Journal(**shape, settings={}, devices="1xCPU", workload="ddp")
+
+
 def test_a_run_of_few_steps_has_its_loss_in_a_line_of_steps() -> None:
     """Two epochs of three steps, a line at each fourth: and one at the last."""
-    journal = Journal(
-        samples=6, batch_size=2, epochs=2, log_every=4, checkpoint_every=0, settings={},
-        devices="1xCPU", workload="ddp",
-    )  # fmt: skip
+    journal = journal_of(samples=6, batch_size=2, epochs=2, log_every=4, checkpoint_every=0)
     rows = Rows()
     journal.open(cast("Metrics", rows))
     for _ in journal.epochs_left():
@@ -314,10 +315,7 @@ def test_an_epochs_speed_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -
     """Two steps of a second each, then tests and a checkpoint of 100 seconds."""
     now = 0.0
     monkeypatch.setattr("hpckit.parallel.journal.time.perf_counter", lambda: now)
-    journal = Journal(
-        samples=4, batch_size=2, epochs=2, log_every=9, checkpoint_every=1, settings={},
-        devices="1xCPU", workload="ddp",
-    )  # fmt: skip
+    journal = journal_of(samples=4, batch_size=2, epochs=2, log_every=9, checkpoint_every=1)
     rows = Rows()
     journal.open(cast("Metrics", rows))
     for _ in journal.epochs_left():
@@ -334,10 +332,7 @@ def test_an_epochs_speed_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_weights_that_the_last_step_of_an_epoch_spoilt_get_no_checkpoint(loss: float) -> None:
     """Else the next attempt would go on from them, and fail in its first step."""
-    journal = Journal(
-        samples=1, batch_size=1, epochs=1, log_every=9, checkpoint_every=1, settings={},
-        devices="1xCPU", workload="ddp",
-    )  # fmt: skip
+    journal = journal_of(samples=1, batch_size=1, epochs=1, log_every=9, checkpoint_every=1)
     rows = Rows()
     journal.open(cast("Metrics", rows))
     journal.count(1.0, 1.0)
@@ -352,10 +347,7 @@ def test_a_run_killed_between_two_checkpoints_writes_both_again(
     """best.pt is there whenever last.pt says how good it is."""
 
     def begun() -> Journal:
-        return Journal(
-            samples=1, batch_size=1, epochs=2, log_every=9, checkpoint_every=1, settings={},
-            devices="1xCPU", workload="ddp",
-        )  # fmt: skip
+        return journal_of(samples=1, batch_size=1, epochs=2, log_every=9, checkpoint_every=1)
 
     def write(path: Path, state: dict[str, object], *, keep: bool = False) -> None:
         if killed and killed.pop():

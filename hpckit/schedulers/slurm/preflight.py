@@ -34,8 +34,7 @@ def preflight(job: "Job", script: str) -> str:
             path.write_text(script, encoding="utf-8")
             answer = control.test_only(path, scrubbed_environment(os.environ))
     except OSError as error:
-        error.filename = error.filename or tempfile.gettempdir()
-        raise refused_by_disk(error) from error
+        raise refused_by_disk(error, tempfile.gettempdir()) from error
     if not answer.accepted:
         raise _refusal(job, answer.message)
     _refuse_endless_wait(job)
