@@ -295,7 +295,7 @@ def _taken(known: Evidence) -> _Found:
 
 
 def _why_no_end(known: Evidence) -> str:
-    """Return why ranks recorded no end; what they could not write says nothing of how they ended."""
+    """Return why ranks recorded no end: what they could not write says nothing of it."""
     if known.full:
         return "their folder's disk is full"
     if known.was_full:
