@@ -6,10 +6,11 @@ Their gradients are added up over calls, and applied together: every sample weig
 import copy
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +18,12 @@ from torch import nn
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.models.networks import number_replica
 from hpckit.parallel.older_python import add_note
+
+_OTHERS = (
+    "The model has other layers or weights than when its copies were made: create a new "
+    "MicrobatchTrainer, with an optimizer of the new weights."
+)
+_Part = TypeVar("_Part")
 
 
 class Copies:
@@ -37,11 +44,17 @@ class Copies:
             number_replica(module, replica.number)
 
     def follow(self) -> None:
-        """Give all copies the leading one's weights and buffers, and what of it is frozen."""
+        """Give all copies the leading one's weights and buffers, and what of it is frozen.
+
+        Raises:
+            RuntimeError: the leading one has other weights than when the copies were made.
+        """
         leading, *others = self.modules
         with torch.no_grad():
             for other in others:
-                for mine, wanted in zip(_tensors(other), _tensors(leading), strict=True):
+                for mine, wanted in _pairs(_tensors(other), _tensors(leading)):
+                    if mine.shape != wanted.shape:  # which copy_ might broadcast
+                        raise RuntimeError(_OTHERS)
                     mine.copy_(wanted)
                     if mine.is_leaf:
                         mine.requires_grad_(wanted.requires_grad)
@@ -56,29 +69,18 @@ class Copies:
         Raises:
             RuntimeError: the leading one has other layers than when the copies were made.
         """
-        self._refuse_others()
         leading, *others = self.modules
         before = [module.training for module in leading.modules()]
-        if leading.training != training:
-            leading.train(training)
-        for other in others:
-            for mine, wanted in zip(other.modules(), leading.modules(), strict=True):
-                mine.training = wanted.training
         try:
+            if leading.training != training:
+                leading.train(training)
+            for other in others:
+                for mine, wanted in _pairs(other.modules(), leading.modules()):
+                    mine.training = wanted.training
             yield
         finally:
             for module, was in zip(leading.modules(), before, strict=True):
                 module.training = was
-
-    def _refuse_others(self) -> None:
-        if len(self.modules) == 1:
-            return
-        leading, *others = ([len([*one.modules()]), *_shapes(one)] for one in self.modules)
-        if any(other != leading for other in others):
-            raise RuntimeError(
-                "The model has other layers or weights than when its copies were made: create a "
-                "new MicrobatchTrainer, with an optimizer of the new weights."
-            )
 
     def sum_gradients(self, scale: float = 1.0) -> None:
         """Add up the gradients of all copies in the leading one's, times a factor.
@@ -105,8 +107,11 @@ def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
     return chain(module.parameters(), module.buffers())
 
 
-def _shapes(module: nn.Module) -> Iterator[torch.Size]:
-    return (tensor.shape for tensor in _tensors(module))
+def _pairs(these: Iterable[_Part], those: Iterable[_Part]) -> Iterator[tuple[_Part, _Part]]:
+    try:
+        yield from zip(these, those, strict=True)
+    except ValueError as error:
+        raise RuntimeError(_OTHERS) from error
 
 
 @dataclass
