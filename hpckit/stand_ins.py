@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import NoReturn
 
 # What libraries import in front of every rank for what no supervisor does: half of its start.
 UNUSED_IN_JOBS = (
@@ -95,15 +96,19 @@ def stand_ins(*names: str) -> Iterator[None]:
                 del sys.modules[name]
 
 
-@contextmanager
-def only_program() -> Iterator[None]:
-    """Import a program of ours in the block: the first, and nearly all, that a process does."""
+def run_program(module: str) -> NoReturn:
+    """Be a program of ours and nothing else: import it, and end with what its `main` returns.
+
+    At the top of a module that is run by its name, it runs the same module under that name; nothing
+    that stands below comes twice.
+    """
     # What is imported is no garbage: to look at it again and again takes time.
     gc.disable()
     with stand_ins(*UNUSED_IN_JOBS):
-        yield
+        program = importlib.import_module(module)
     gc.freeze()
     gc.enable()
+    sys.exit(program.main())
 
 
 @contextmanager

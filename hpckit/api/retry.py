@@ -5,6 +5,11 @@ as the rules of `--retry` say, within the partition's limits. After so many byte
 a line of Slurm's tells that the job was cancelled: see `hpckit.submission.called_off`.
 """
 
+if __name__ == "__main__":
+    from hpckit.stand_ins import run_program
+
+    run_program("hpckit.api.retry")
+
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -172,7 +177,3 @@ def main() -> None:
         note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
     _note_down(run, note)
     _say(f"job {run.job_id}: {note.text}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,11 @@ leave, and ends all of it: when it is told to by SIGTERM, when its controller is
 script has ended. Its status is the script's.
 """
 
+if __name__ == "__main__":
+    from hpckit.stand_ins import run_program
+
+    run_program("hpckit.payload.keeper")
+
 import os
 import signal
 import sys
@@ -54,7 +59,3 @@ def keep(script: int) -> int:
 def main() -> None:
     """Run the script named on the command line."""
     sys.exit(keep(int(sys.argv[1])))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,19 +3,20 @@
 `python -m hpckit.payload.rank` is what torchrun, mpirun and their like start for each rank.
 """
 
-import gc
 import os
-import sys
 
-if __name__ == "__main__":  # before any import of a module that the bundle may have
-    gc.disable()  # as in `hpckit.submission.in_job`
-
+if __name__ == "__main__":
     from hpckit.payload.bundle import VARIABLE, use_bundle
 
-    use_bundle(os.environ.get(VARIABLE))
+    use_bundle(os.environ.get(VARIABLE))  # before any import of a module that may be in it
+
+    from hpckit.stand_ins import run_program
+
+    run_program("hpckit.payload.rank")
 
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -358,8 +359,6 @@ def _say(stream: IO[bytes], line: str) -> None:
 
 def main() -> None:
     """Run one rank that a launcher has started."""
-    gc.freeze()
-    gc.enable()
     # torchrun and mpirun start ranks in sessions of their own, and do not end them when killed.
     die_with_parent(signal.SIGKILL)
     task = task_from_json(os.environ[TASK_VARIABLE])
@@ -375,7 +374,3 @@ def main() -> None:
         sys.exit(rank.run(lambda code: ending.look() if code is None else None))
     except JobError as error:
         sys.exit(f"hpckit: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,11 @@ Starts NODES x TASKS processes on this machine, each told its place and its simu
 one that fails ends the others within seconds.
 """
 
+if __name__ == "__main__":
+    from hpckit.stand_ins import run_program
+
+    run_program("hpckit.payload.spawn")
+
 import os
 import signal
 import sys
@@ -101,7 +106,3 @@ def main() -> None:
     # The job script's shell started this, and cannot end it when the controller is killed.
     die_with_parent(signal.SIGTERM)
     sys.exit(run_all(command, task_environments(int(nodes), int(tasks), os.environ)))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,8 +4,6 @@ Each job waits for it.
 """
 
 if __name__ == "__main__":
-    from hpckit.stand_ins import only_program
+    from hpckit.stand_ins import run_program
 
-    with only_program():
-        from hpckit.report.at_end import main
-    main()
+    run_program("hpckit.report.at_end")

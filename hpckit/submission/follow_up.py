@@ -6,6 +6,11 @@
 another (`chained`). What both do is in `watched`.
 """
 
+if __name__ == "__main__":
+    from hpckit.stand_ins import run_program
+
+    run_program("hpckit.submission.follow_up")
+
 import os
 import sys
 from pathlib import Path
@@ -41,7 +46,3 @@ def main() -> None:
             sys.exit(watched(kind, folder, int(number), argv, pattern).run())
         except (HpckitError, OSError) as error:
             sys.exit(f"hpckit: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,11 @@ submitting process, runs each job script (at most `parallel` at once, each under
 session of its own), enforces the time limit, requeues, and writes every state change to disk.
 """
 
+if __name__ == "__main__":
+    from hpckit.stand_ins import run_program
+
+    run_program("hpckit.schedulers.local.controller")
+
 import contextlib
 import os
 import signal
@@ -382,7 +387,3 @@ def _gate(after: Sequence[str]) -> JobState | None:
 def main() -> None:
     """Read the spec and run it."""
     control(spec_from_json(sys.stdin.read()), os.environ)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,8 +4,6 @@ It starts while the ranks of its node do, and may share their cores.
 """
 
 if __name__ == "__main__":
-    from hpckit.stand_ins import only_program
+    from hpckit.stand_ins import run_program
 
-    with only_program():
-        from hpckit.stats.sampler.process import main
-    main()
+    run_program("hpckit.stats.sampler.process")
