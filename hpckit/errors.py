@@ -162,14 +162,18 @@ _TODO = {
 }
 
 
+def disk_advice(error: OSError) -> str:
+    """Return a sentence on what to do about what a disk, or a server of files, refused."""
+    return _TODO.get(error.errno or 0, "Try again; if it stays so, ask the cluster's support.")
+
+
 def refused_by_disk(error: OSError, at: str = "") -> OutsideError:
     """Return what a disk, or a server of files, refused where nothing better is known of it.
 
     `at` is the place where the error names none.
     """
     named = str(error.filename) if isinstance(error.filename, (str, PathLike)) else at
-    todo = _TODO.get(error.errno or 0, "Try again; if it stays so, ask the cluster's support.")
     return OutsideError(
         f"{repr(named) if named else 'A file'} cannot be read or written: "
-        f"{error.strerror or error}. {todo}"
+        f"{error.strerror or error}. {disk_advice(error)}"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.code.project import MAX_MB, Project, part_of, read_rules
 from hpckit.collections.collection import CodeRules
 from hpckit.environ import own_python
-from hpckit.errors import OutsideError, RequestError
+from hpckit.errors import OutsideError, RequestError, disk_advice
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 from hpckit.job.program import ProgramKind
@@ -65,8 +65,8 @@ def keeping(submission: "Submission", runs: Path) -> Iterator[KeptCode | None]:
         except OSError as error:
             raise OutsideError(
                 f"The code cannot be kept in {store.path}: "
-                f"{error.strerror or error}. Free some space, choose another place with --runs "
-                "DIR, or submit without a copy of the code: --no-code."
+                f"{error.strerror or error}. Choose another place with --runs DIR, submit "
+                f"without a copy of the code (--no-code), or mend it: {disk_advice(error)}"
             ) from error
         yield kept
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
+from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError, disk_advice
 from hpckit.files import DamagedFileError, read_json, read_text
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
@@ -133,7 +133,7 @@ def _find_lost_job(handover: Handover, *, unfinished: bool) -> list[str]:
     except OSError as error:
         raise UnknownOutcomeError(
             f"{who} has taken run {handover.run_id} as job {jobs}, but hpckit cannot write this "
-            f"to {handover.base}: {error.strerror}. Free some space there and ask again."
+            f"to {handover.base}: {error.strerror}. Ask again when it can. {disk_advice(error)}"
         ) from error
     forget(handover.run_id)
     if handover.chain and len(job_ids) < handover.jobs:
