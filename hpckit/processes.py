@@ -1,4 +1,7 @@
-"""What the kernel says of a process: proc(5)."""
+"""What the kernel says of a process: proc(5).
+
+The sampler has readers of its own, for many processes at once.
+"""
 
 from pathlib import Path
 

@@ -2,6 +2,16 @@
 
 Nothing in here prints: what a user should know comes back as values, or goes to the logger
 `hpckit`, which is silent unless its program wants to hear it. Nothing changes the folder.
+
+- To submit: `submit` over `prepare`, `options` (types of keywords); `resubmit` with `evidence` and
+  `failed_tasks`; `call` and `call_result` (functions as jobs); `scale` over `study_plan`; `retry`,
+  which runs in the failed job.
+- Runs: `run` and `run_list` with `run_status`; `lookup` and `choice` (which runs are meant),
+  `array_tasks`, `cancel`, `clean`, `rebuild`, `code`.
+- Figures: `stats` with `job_stats`, `report`, `sample`, `top`.
+- Sessions: `sessions` with `terminals` and `jupyter`; `ssh_config` with `login`.
+- The cluster, and what people write: `sites`, `free`, `bad_nodes`, `doctor`, `workloads`,
+  `collections`, `templates` with `lint_reports`; `names`, for the Tab key.
 """
 
 from collections.abc import Callable, Iterable, Iterator

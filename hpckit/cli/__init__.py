@@ -1,7 +1,17 @@
 """The command line: a file per command or group; `main()` ends what an HpckitError reaches.
 
 Only the module of the command that was called is imported: the others are lines in a table, so
-that `hpckit --help` starts in a tenth of a second.
+that `hpckit --help` starts in a tenth of a second. A command parses, calls `hpckit.api`, prints.
+
+- A command's module has its name; `hpckit status|logs|wait|cancel` are in `runs`.
+- What commands share: `options` (made of the fields of `JobSpec`), `arguments`, `carry_out` (a
+  submission), `view` (a run's status), `chosen_task` and `followed` (logs), `rebuild`.
+- Everything is printed by `output`, which escapes control characters. `mistakes` explains command
+  lines that are wrong.
+- Without typer, for a quick start: `front` (`--help`), `show_stats`, and for the Tab key
+  `completing`, which reads words.json (`make docs` writes it); `completion` installs it in a shell.
+- The live screen, all that knows Textual: `top_screen`, `top_list`, `top_pages`, `top_work`
+  (threads), `top_keys`.
 """
 
 import importlib

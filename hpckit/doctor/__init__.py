@@ -1,7 +1,10 @@
 """`hpckit doctor`: whether all is there that a submission needs; each finding says what to do.
 
-Here is what a finding is. `installation` (hpckit's Python, folders, collections), `site` (Slurm,
-the site's file and script) and `environments` check; `trials` runs short jobs of `jobs/`.
+Here is what a finding is: ok, bad or unknown.
+
+- Checks: `installation` (hpckit's Python, folders, collections), `site` (Slurm, the site's file and
+  script), `environments`, `sources` (which figures `hpckit stats` can have), `telling`.
+- `trials` runs short jobs; `jobs/` are their scripts, which the environment's Python runs.
 """
 
 from collections.abc import Callable, Iterable

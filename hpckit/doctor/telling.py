@@ -1,4 +1,4 @@
-"""Whether those can be told who are to be told of jobs: a test event to each of them."""
+"""Whether `notify:` works: a test event to everybody who is to be told of jobs."""
 
 import getpass
 import time

@@ -3,6 +3,7 @@
 git itself runs what a checkout's configuration and attributes name (filters, fsmonitor, hooks,
 upload-pack of a partial clone), and takes a folder that only looks like a repository for one. A
 checkout may be a colleague's, or have come by mail; so here its files are read and nothing is run.
+`repository` (HEAD, configuration, trees), `index` with `split_index`, `changes` since the commit.
 Formats: git's Documentation/gitformat-index, gitformat-pack, gitrepository-layout.
 """
 

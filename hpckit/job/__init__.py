@@ -1,7 +1,9 @@
 """A job, fully worked out: the value that its script, its record and its run are made from.
 
-`resolve` makes it from what was asked, the site and the workload; all arithmetic is there. `checks`
-refuses what cannot work (each check can be switched off), and `script` makes the job script.
+`resolve` makes it from what was asked, the site and the workload; all arithmetic is there, but for
+`arrays` (what tasks are given) and `partitions` (what the site says of them). `checks` refuses what
+cannot work (each check can be switched off), and `script` makes the job script. `program` is what
+ranks run, `syntax` whether Python can read it, `container` the step with Pyxis's container.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What refuses a plan, with the numbers.
+"""What refuses a job that cannot run as asked, with the numbers.
 
 Each check has a name and `--skip-check NAME`; options that contradict one another have none.
 """

@@ -5,9 +5,9 @@ A job never starts the user's script directly, but hpckit's supervisor
 starts ranks itself, it starts the launcher, which starts `rank_argv()` for each rank. So logs,
 records and signals are the same for all launchers.
 
-To add a launcher, write a module with a subclass of `Launcher`, and add a line to the table. A
-package of your own, installed beside hpckit, can bring one too, by an entry point of the group
-`hpckit.launchers`.
+There are `srun`, `torchrun` and `mpirun`. To add a launcher, write a module with a subclass of
+`Launcher`, and add a line to the table. A package of your own, installed beside hpckit, can bring
+one too, by an entry point of the group `hpckit.launchers`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The one error that a user can mend."""
+"""The one error that a user can fix."""
 
 
 class SetupError(ValueError):

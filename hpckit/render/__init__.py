@@ -3,6 +3,12 @@
 Every `{{ value }}` is quoted as the environment prints it, so a template's author cannot forget it.
 An author who writes quotes round an expression would undo that (`"{{ x }}"` lets `$(…)` run), so
 such a template is refused when it is loaded.
+
+- To render: `loader` (templates on the search path), `rendering`, `sandbox` with `filters`,
+  `rewriting` (what goes by the sandbox), `quoting`, `limits`.
+- What is wrong with a template, without rendering it: `template_faults`, `included`, `left_out`;
+  `written_out` says what one that extends another amounts to.
+- Reports' templates: `reports`, `writers` (values as the kind of file takes them).
 """
 
 from hpckit.render.loader import (

@@ -1,7 +1,9 @@
 """JSON Schemas of the files that people write, for editors and for programs.
 
 They say what the strict readers accept; `hpckit templates lint` asks the readers, which see more:
-names that other files must have, values that must fit. A test holds both against one another.
+names that other files must have, values that must fit. A test holds both against one another
+(tests/unit/test_schemas.py). `words` has a schema for each method of `documents.Fields`; `site` and
+`others` are made of these.
 """
 
 import json

@@ -1,4 +1,8 @@
-"""Sites: one cluster each, as data in `templates/sites/NAME.yaml`; which of them this is."""
+"""Sites: one cluster each, as data in `templates/sites/NAME.yaml`; which of them this is.
+
+`site` is the value, `reading` its file, checked; `site_sources` where each value was read;
+`prometheus` and `node_rules` are its `prometheus:` and `bad_nodes:`.
+"""
 
 import fnmatch
 import functools

@@ -1,4 +1,7 @@
-"""Real and made-up samples to train on, all in memory: images, text as bytes, random numbers."""
+"""Real and made-up samples to train on, all in memory: images, text as bytes, random numbers.
+
+`samples` (and random ones), `images` read from `image_files`, `texts`.
+"""
 
 from hpckit.parallel.data.image_files import IMAGE_SETS, load_images
 from hpckit.parallel.data.images import Images, ImageSets, as_numbers

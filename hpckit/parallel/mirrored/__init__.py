@@ -1,4 +1,11 @@
-"""All devices of one machine in one process: tf.distribute.MirroredStrategy's ways, in torch."""
+"""All devices of one machine in one process: tf.distribute.MirroredStrategy's ways, in torch.
+
+- `strategy`, and what runs it: `replica_threads` on `idle_threads`; `context` says which replica
+  code runs in.
+- What is built in its scope: `built`, `answering`, `twins`; `mirror()` gives a `mirrored_model`.
+- Values: `per_replica`, `variables`, `data`, `collectives`, `gradients`, `alike` (a check).
+- Keras's methods: `fitting`, `evaluation`, `measures`.
+"""
 
 import hpckit.parallel.torch_versions  # noqa: F401  # refuses an older torch
 from hpckit.parallel.mirrored.collectives import (

@@ -1,4 +1,10 @@
-"""This machine: a controller of ours runs the same scripts."""
+"""This machine: a controller of ours runs the same scripts.
+
+`controller` starts a keeper (`hpckit.payload.keeper`) for each job, which starts its script with
+bash; `hpckit.payload.spawn` stands where srun would, with simulated nodes. All three adopt what a
+job leaves (subreapers), so one of them may be killed. `gpus` shares out this machine's GPUs,
+`state` is a run's state on disk, `stragglers` finds ranks that neither work nor end.
+"""
 
 import atexit
 import json

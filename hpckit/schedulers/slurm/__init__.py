@@ -1,4 +1,8 @@
-"""Slurm: sbatch, squeue and sacct, scancel, by the questions of `hpckit.slurm`."""
+"""Slurm: sbatch, squeue and sacct, scancel, by the questions of `hpckit.slurm`.
+
+`sbatch` submits, and finds a job again by its run's id; `asking` is squeue, then sacct; `ending` is
+scancel; `preflight` is for `--check`.
+"""
 
 import os
 import re
