@@ -100,8 +100,9 @@ def threads(task: Task, environ: Mapping[str, str], cores: int | None = None) ->
 
     OpenMP and the libraries over it (torch, MKL, OpenBLAS, numexpr) start one thread per core that
     a process may use. Where several ranks may use the same cores they slow one another down many
-    times over; docs/submit.md has what was measured. MKL_NUM_THREADS and its kin follow
-    OMP_NUM_THREADS where they are not set themselves.
+    times over: of a small transformer on 2 cores, 4 ranks of DDP over gloo made a step in 0.4 to
+    0.8 s with one thread each, and with two each no 60 steps in 9 minutes. MKL_NUM_THREADS and its
+    kin follow OMP_NUM_THREADS where they are not set themselves.
 
     What the user, the site, a template or the environment set stays. `cores`: how many this
     process may use, unless it is this machine's to say.

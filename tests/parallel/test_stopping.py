@@ -97,11 +97,19 @@ _WAITS = """\
 """
 
 
+def shown(name: str) -> str:
+    """Return a script of the page, whose first line is its name."""
+    found = [row.text for row in blocks("docs/long-jobs.md") if row.language == "python"]
+    assert len(found) == 2
+    [text] = [text for text in found if text.startswith(f"# {name}\n")]
+    return text
+
+
 def trained(folder: Path, attempt: int) -> tuple[list[str], Path]:
     """Run the page's training on two ranks; return rank 0's lines, and the checkpoint."""
-    [block] = [row for row in blocks("docs/submit.md") if row.language == "python"]
     text = (
-        block.text.replace("1000", "200")
+        shown("goes_on.py")
+        .replace("1000", "200")
         .replace("100", "20")
         .replace("        step += 1\n", _WAITS)
     )
@@ -131,6 +139,20 @@ def test_the_training_of_the_page_goes_on_where_it_was_stopped(tmp_path: Path) -
     assert [*first[:-1], *second[1:]] == whole
     assert [line.split()[1] for line in whole[1:-1]] == [str(n) for n in range(1, 11)]
     assert stopped.read_bytes() == undisturbed.read_bytes()
+
+
+def test_the_short_script_of_the_page_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    text = f"import os\nos.environ['HPCKIT_RUN_DIR'] = {str(tmp_path)!r}\n{shown('counts.py')}"
+    work = "    step += 1  # here is the work of one step\n"
+    assert work in text
+    waits = "    step += step < 51\n    (last.parents[1] / f'begun-{step}').touch()\n"
+    process = alone(tmp_path, text.replace(work, waits))
+    until((tmp_path / "begun-51").exists)
+    process.send_signal(signal.SIGUSR2)
+    ended(process)
+    assert marks(tmp_path / "signals" / "0", 2) == {HEARD, STOPPED}
+    said = ended(alone(tmp_path, text.replace("while step", "print(step)\nwhile step")))
+    assert (said, (tmp_path / "checkpoints" / "step").read_text()) == ("51\n", "1000")
 
 
 def test_ranks_of_mpi_stop_after_the_same_step(tmp_path: Path) -> None:
