@@ -27,7 +27,7 @@ ENVIRONMENT = {
 }
 EXITS = {
     "0": "Good.",
-    "1": "The job, or the operation, failed.",
+    "1": "The job, or the operation, failed; or the reader of stdout has left, as `| head` does.",
     "2": "The request is wrong.",
     "3": "Something outside hpckit is missing or refused, or stdout is full or closed.",
     "130": "Stopped by Ctrl-C, SIGTERM or SIGHUP.",
