@@ -16,7 +16,13 @@ from hpckit.api.evidence import limits
 from hpckit.api.resubmit import asked_again
 from hpckit.api.run import handle
 from hpckit.api.submit import send
-from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcomeError
+from hpckit.errors import (
+    CommandError,
+    HpckitError,
+    OutsideError,
+    UnknownOutcomeError,
+    refused_by_disk,
+)
 from hpckit.files import reason
 from hpckit.job import Job
 from hpckit.job_spec.recorded_spec import spec_from_record
@@ -157,9 +163,13 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Submit the run again whose job this is, once; write down what came of it."""
-    run, kind = read_run(Path(sys.argv[1])), sys.argv[2]
+    folder, kind = Path(sys.argv[1]), sys.argv[2]
     seen = int(sys.argv[3]) if len(sys.argv) > 3 else None
-    before = read_note(run.dir)
+    try:
+        run = read_run(folder, in_job=True)
+    except HpckitError as error:
+        sys.exit(f"hpckit: it {KINDS[kind]}, and could not be submitted again: {error}")
+    before = read_note(run.dir, in_job=True)
     try:
         # An attempt before this one may have been ended while it did so.
         if before and not (before.open and next_run(run) is None):
@@ -168,8 +178,9 @@ def main() -> None:
     except UnknownOutcomeError as error:
         _say(f"job {run.job_id}: {error}")
         return  # the note names the run, whose job is looked for by whoever asks
-    except HpckitError as error:
-        note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
+    except (HpckitError, OSError) as error:
+        why = error if isinstance(error, HpckitError) else refused_by_disk(error)
+        note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {why}")
     _note_down(run, note)
     _say(f"job {run.job_id}: {note.text}")
 

@@ -163,6 +163,8 @@ def _job_id(said: shell.Completed) -> str:
         raise _UnclearError(str(refused(words)))
     if said.returncode:
         raise _UnconfirmedError(_late_failure(said))
+    if said.stdout.strip() and not said.stdout.endswith("\n"):
+        raise _UnconfirmedError(f"sbatch's answer, {said.stdout[:_SHOWN]!r}, has no end.")
     try:
         return parse_job_id(said.stdout)
     except SubmissionError as error:
