@@ -7,6 +7,7 @@ a line of Slurm's tells that the job was cancelled: see `hpckit.submission.calle
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,8 @@ from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, 
 from hpckit.units import whole_number
 
 _ENDS = JobState.COMPLETING
+# The pause before a second attempt, where a disk has refused something in the first.
+_AGAIN_S = 5.0
 
 
 def retry(
@@ -161,6 +164,14 @@ def _say(text: str) -> None:
     sys.stderr.write(f"hpckit: {text}\n")
 
 
+def _unless_done(run: Run, kind: str, seen: int | None) -> RetryNote | None:
+    """Submit a run again; None: an attempt before this one did, and may have been ended by it."""
+    before = read_note(run.dir, in_job=True)
+    if before and not (before.open and next_run(run) is None):
+        return None
+    return retry(run, kind, os.environ, seen)
+
+
 def main() -> None:
     """Submit the run again whose job this is, once; write down what came of it."""
     folder, kind = Path(sys.argv[1]), sys.argv[2]
@@ -169,12 +180,17 @@ def main() -> None:
         run = read_run(folder, in_job=True)
     except HpckitError as error:
         sys.exit(f"hpckit: it {KINDS[kind]}, and could not be submitted again: {error}")
-    before = read_note(run.dir, in_job=True)
     try:
-        # An attempt before this one may have been ended while it did so.
-        if before and not (before.open and next_run(run) is None):
+        try:
+            note = _unless_done(run, kind, seen)
+        except OutsideError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            _say(f"job {run.job_id}: {error} The job is submitted again all the same.")
+            time.sleep(_AGAIN_S)
+            note = _unless_done(run, kind, seen)
+        if note is None:
             return
-        note = retry(run, kind, os.environ, seen)
     except UnknownOutcomeError as error:
         _say(f"job {run.job_id}: {error}")
         return  # the note names the run, whose job is looked for by whoever asks
