@@ -186,7 +186,7 @@ def main() -> None:
         except OutsideError as error:
             if not isinstance(error.__cause__, OSError):
                 raise
-            _say(f"job {run.job_id}: {error} The job is submitted again all the same.")
+            _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
             time.sleep(_AGAIN_S)
             note = _unless_done(run, kind, seen)
         if note is None:
