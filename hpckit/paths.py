@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from hpckit.errors import ConfigError, OutsideError, UnsetVariableError
+from hpckit.errors import ConfigError, OutsideError, UnsetVariableError, refused_by_disk
 
 # As os.path.expandvars has it.
 _VARIABLE = r"(?a)\$(\w+|\{[^}]*\})"
@@ -314,12 +314,13 @@ def refuse_foreign(folder: Path, variable: str) -> None:
     could replace the user's home is not asked for: they have the user's `.bashrc` already.
 
     Raises:
-        ConfigError: somebody else could have put it there; `variable` names another place.
+        ConfigError: somebody else could have put it there; `variable` names another place. Or the
+            disk does not say who could.
     """
     try:
         why = strangers(folder, passed=home_steps())
     except OSError as error:
-        why = f"{error.filename} cannot be read: {error.strerror}"
+        raise ConfigError(str(refused_by_disk(error))) from error
     if why:
         raise ConfigError(
             f"{why}: another user could have changed hpckit's files in {folder}. "

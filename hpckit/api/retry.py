@@ -12,6 +12,7 @@ if __name__ == "__main__":
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,13 @@ from hpckit.api.evidence import limits
 from hpckit.api.resubmit import asked_again
 from hpckit.api.run import handle
 from hpckit.api.submit import send
-from hpckit.errors import CommandError, HpckitError, OutsideError, UnknownOutcomeError
+from hpckit.errors import (
+    CommandError,
+    HpckitError,
+    OutsideError,
+    UnknownOutcomeError,
+    refused_by_disk,
+)
 from hpckit.files import reason
 from hpckit.job import Job
 from hpckit.job_spec.recorded_spec import spec_from_record
@@ -38,6 +45,8 @@ from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, 
 from hpckit.units import whole_number
 
 _ENDS = JobState.COMPLETING
+# The pause before a second attempt, where a disk has refused something in the first.
+_AGAIN_S = 5.0
 
 
 def retry(
@@ -160,20 +169,38 @@ def _say(text: str) -> None:
     sys.stderr.write(f"hpckit: {text}\n")
 
 
+def _unless_done(run: Run, kind: str, seen: int | None) -> RetryNote | None:
+    """Submit a run again; None: an attempt before this one did, and may have been ended by it."""
+    before = read_note(run.dir, in_job=True)
+    if before and not (before.open and next_run(run) is None):
+        return None
+    return retry(run, kind, os.environ, seen)
+
+
 def main() -> None:
     """Submit the run again whose job this is, once; write down what came of it."""
-    run, kind = read_run(Path(sys.argv[1])), sys.argv[2]
+    folder, kind = Path(sys.argv[1]), sys.argv[2]
     seen = int(sys.argv[3]) if len(sys.argv) > 3 else None
-    before = read_note(run.dir)
     try:
-        # An attempt before this one may have been ended while it did so.
-        if before and not (before.open and next_run(run) is None):
+        run = read_run(folder, in_job=True)
+    except HpckitError as error:
+        sys.exit(f"hpckit: it {KINDS[kind]}, and could not be submitted again: {error}")
+    try:
+        try:
+            note = _unless_done(run, kind, seen)
+        except OutsideError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
+            time.sleep(_AGAIN_S)
+            note = _unless_done(run, kind, seen)
+        if note is None:
             return
-        note = retry(run, kind, os.environ, seen)
     except UnknownOutcomeError as error:
         _say(f"job {run.job_id}: {error}")
         return  # the note names the run, whose job is looked for by whoever asks
-    except HpckitError as error:
-        note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
+    except (HpckitError, OSError) as error:
+        why = error if isinstance(error, HpckitError) else refused_by_disk(error)
+        note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {why}")
     _note_down(run, note)
     _say(f"job {run.job_id}: {note.text}")

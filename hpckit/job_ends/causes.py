@@ -169,7 +169,8 @@ def find_cause(known: Evidence) -> Cause | None:
         log = f"the job's own log says why it failed{unless}"
         log += f"; {_FULL}" if known.full else ""
     else:
-        log = f"{_NO_LOG}: {_FULL}" if known.full else f"{_NO_LOG}; {_UNSEEN}"
+        unseen = "" if known.ranks else f"; {_UNSEEN}"
+        log = f"{_NO_LOG}: {_FULL}" if known.full else f"{_NO_LOG}{unseen}"
     return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: {log}")
 
 

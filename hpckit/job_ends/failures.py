@@ -54,11 +54,12 @@ def ended_as(run: Run, ranks: Sequence[RankRecord]) -> tuple[JobState, Cause | N
 def why_from_inside(run: Run, ranks: Sequence[RankRecord]) -> Cause | None:
     """Say why an attempt failed by itself, at its end and inside its job; None: it did not.
 
-    A time limit, a preemption or a lost node is no failure of its own. `ranks` are its records.
+    A time limit, a preemption or a lost node is no failure of its own, nor is an end that the
+    signal before these has asked for. `ranks` are its records.
     """
     _, cause = ended_as(run, ranks)
     facts = job_facts(_attempt_log(run, ranks))
-    if cause is None or cause.kind in (Kind.TIME_LIMIT, Kind.PREEMPTED):
+    if cause is None or cause.kind in (Kind.TIME_LIMIT, Kind.PREEMPTED) or cause.text == _TOLD:
         return None
     # Ended by a signal, and Slurm did not say that somebody had sent it.
     silent = cause.kind is Kind.STOPPED and facts.why is None and not cause.lost

@@ -52,12 +52,15 @@ def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
 
     Raises:
         RequestError: nothing of the job is known over time.
-        OutsideError: it cannot be written, matplotlib is not installed, or the samples can no
-            longer be read.
+        OutsideError: it cannot be written, matplotlib is not installed, or the samples cannot be
+            read.
     """
     curves = _curves(found, POINTS[kind])
     logged = training(found.known.run, found.job.attempts, found.known.ranks)
     shown, left_out = pictures(curves, logged.charts), tuple(logged.left_out())
+    unread = next((row.text for row in found.job.notes if row.code == "unreadable"), None)
+    if not shown and unread:
+        raise OutsideError(f"Job {found.job.job_id}: {unread} So there is nothing to draw.")
     if not shown:
         what = "nothing that can be drawn" if left_out else "nothing"
         why = f"it has no samples and logged {what}, so there is nothing to draw over time."

@@ -17,6 +17,7 @@ import time
 from types import FrameType
 
 from hpckit import shell
+from hpckit.errors import CommandError
 from hpckit.payload.children import die_with_parent, prepare_child, shell_status
 from hpckit.payload.sweep import adopt_orphans, reap, sweep
 
@@ -58,4 +59,7 @@ def keep(script: int) -> int:
 
 def main() -> None:
     """Run the script named on the command line."""
-    sys.exit(keep(int(sys.argv[1])))
+    try:
+        sys.exit(keep(int(sys.argv[1])))
+    except CommandError as error:  # no room for another process, say
+        sys.exit(f"hpckit: {error}")

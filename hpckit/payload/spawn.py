@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
+from hpckit.errors import CommandError
 from hpckit.payload.children import (
     LOCAL_GRACE_S,
     die_with_parent,
@@ -105,4 +106,7 @@ def main() -> None:
     os.environ.setdefault(JOB_ROOT, str(os.getppid()))
     # The job script's shell started this, and cannot end it when the controller is killed.
     die_with_parent(signal.SIGTERM)
-    sys.exit(run_all(command, task_environments(int(nodes), int(tasks), os.environ)))
+    try:
+        sys.exit(run_all(command, task_environments(int(nodes), int(tasks), os.environ)))
+    except CommandError as error:  # the ranks that did start end with this process
+        sys.exit(f"hpckit: {error}")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpckit.errors import HpckitError
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.paths import is_mine_alone
 from hpckit.rank_variables import restart_count
@@ -86,7 +87,10 @@ def _is_mine(folder: Path) -> bool:
 
 def main() -> None:
     """Write the summary of the run in a folder, and the newest attempt's line into ledgers."""
-    run = read_run(Path(sys.argv[1]))
+    try:
+        run = read_run(Path(sys.argv[1]), in_job=True)
+    except HpckitError as error:  # it may be over before its submission is
+        sys.exit(str(error))
     status = status_at_end(run, os.environ)
     full = status.out_of_memory if status else None
     known = KnownJob(run=run, status=status, out_of_memory=full)

@@ -13,7 +13,15 @@ from hpckit.errors import NotFoundError, OutsideError, RequestError
 from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.run_folders.index import REPAIR, IndexEntry, array_of, index_trouble, read_index
 from hpckit.run_folders.run_record import JOB_ID
-from hpckit.run_folders.runs import RECORD, DamagedRun, Run, list_runs, read_or_tell, read_run
+from hpckit.run_folders.runs import (
+    RECORD,
+    UNREAD,
+    DamagedRun,
+    Run,
+    list_runs,
+    read_or_tell,
+    read_run,
+)
 
 # Where the scripts of doctor's jobs are, in any installation of hpckit.
 _TRIALS = ("doctor", "jobs")
@@ -109,9 +117,11 @@ def refuse_doubtful(run: Run, word: str) -> None:
         NotFoundError, OutsideError: its folder is gone, or cannot be looked at.
     """
     run.need_folder()
-    if run.doubt:
+    if (doubt := run.doubt) == UNREAD:
+        raise OutsideError(f"Run {str(run.dir)!r} can no longer be read: try again.")
+    if doubt:
         raise RequestError(
-            f"Run {run.run_id} in {run.dir} is not trusted: {run.doubt}. Another user may have "
+            f"Run {run.run_id} in {run.dir} is not trusted: {doubt}. Another user may have "
             "written it. If it is yours: chmod go-w the folder and its run.json."
         )
     if not run.mine and re.fullmatch(JOB_ID, word):

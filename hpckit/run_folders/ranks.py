@@ -149,9 +149,10 @@ def _write_beside(path: Path, content: object) -> None:
 
 def _earlier(path: Path, restart: int) -> list[RankRecord]:
     try:
-        return [row for row in read_attempts(path) if row.restart != restart]
+        rows = patiently(lambda: read_attempts(path))
     except (OSError, DamagedFileError):
         return []
+    return [row for row in rows if row.restart != restart]
 
 
 def read_attempts(path: Path) -> list[RankRecord]:

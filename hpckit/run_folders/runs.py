@@ -19,6 +19,7 @@ from hpckit.errors import (
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.paths import typed_path, users_path, writers
+from hpckit.run_folders.run_files import patiently
 from hpckit.run_folders.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
@@ -26,6 +27,8 @@ RECORD = "run.json"
 # In the folder of a run that was submitted again: see `hpckit.submission.resubmitted`.
 RESUBMITTED = "resubmit.json"
 SCHEMA = 1
+# What stands in the way of believing a run whose disk does not answer; nobody is to blame.
+UNREAD = "it can no longer be read"
 # Bytes of colleagues' records in one list: some 5,000 runs. Parsed, they take ten times as much.
 _MOST_OF_OTHERS = 32 * 2**20
 
@@ -82,7 +85,7 @@ class Run:
         try:
             around, inside = self.dir.stat(), record.lstat()
         except OSError:
-            return "it can no longer be read"
+            return UNREAD
         if around.st_uid != inside.st_uid:
             return f"its {RECORD} does not belong to the owner of its folder"
         who = writers(self.dir, around) or writers(record, inside)
@@ -237,16 +240,22 @@ def following(run: Run, how: str, run_id: str, folder: Path) -> Run | None:
     return found if same and (found.record.get(how) or {}).get("of") == run.run_id else None
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path, *, in_job: bool = False) -> Run:
     """Read a run's folder.
+
+    `in_job`: nobody is there to ask again, so a disk that refuses is asked for a second.
 
     Raises:
         NotFoundError: there is no run. OutsideError: it cannot be read. DamagedRunError: it is
             damaged.
     """
     path = folder / RECORD
-    try:
+
+    def read() -> Run:
         return Run(dir=folder, record=checked_record(read_json(path, most=MAX_BYTES)))
+
+    try:
+        return patiently(read) if in_job else read()
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{str(folder)!r} is not a run's folder: it has no {RECORD}."

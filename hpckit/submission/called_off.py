@@ -17,7 +17,7 @@ from hpckit.errors import HpckitError, NotFoundError, OutsideError, StoppedError
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.job_ends.failures import attempt_log
 from hpckit.job_ends.joblog import was_cancelled
-from hpckit.run_folders.run_files import open_to_write
+from hpckit.run_folders.run_files import open_to_write, patiently
 from hpckit.run_folders.run_record import RetryOf
 from hpckit.run_folders.runs import Run, read_run
 from hpckit.submission.handover import HANDOVER, Handover
@@ -39,18 +39,30 @@ def call_off(run: Run) -> str | None:
 
 
 def is_called_off(run_dir: Path) -> bool:
-    """Say whether a run, or one that it tries again, was cancelled at its end."""
+    """Say whether a run, or one that it tries again, was cancelled at its end.
+
+    Raises:
+        OSError: its folder cannot be looked into.
+    """
     folder: Path | None = run_dir
     while folder:
-        if (folder / _MARK).exists():
+        if _is_marked(folder):
             return True
-        note = read_note(folder)
+        note = read_note(folder, in_job=True)
         since = note.log_bytes if note else None
         if since is not None and was_cancelled(attempt_log(folder, since)):
             return True
         before = before_it(folder)
         folder = folder.with_name(before["of"]) if before and "/" not in before["of"] else None
     return False
+
+
+def _is_marked(folder: Path) -> bool:
+    try:
+        patiently((folder / _MARK).lstat)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def refuse_called_off(run: Run) -> None:
@@ -77,11 +89,12 @@ def before_it(run_dir: Path) -> RetryOf | None:
 
 
 def _recorded(run_dir: Path) -> RetryOf | None:
-    return read_run(run_dir).record.get("retry")
+    return read_run(run_dir, in_job=True).record.get("retry")
 
 
 def _handed_over(run_dir: Path) -> RetryOf | None:
-    said = rebuild(Handover, read_json(run_dir / HANDOVER, most=_MOST_BYTES), newer=True)
+    text = patiently(lambda: read_json(run_dir / HANDOVER, most=_MOST_BYTES))
+    said = rebuild(Handover, text, newer=True)
     found = {**said.common, **said.records[0]}.get("retry")
     return rebuild(RetryOf, found, newer=True) if found else None
 

@@ -12,13 +12,15 @@ from pathlib import Path
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.run_folders.ranks import read_all_attempts
-from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.run_files import patiently, write_json
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.verdict import not_begun
 from hpckit.values import Size, rebuild
 
 _NOTE, _MOST_BYTES = "chain.json", 1 << 16
+# What Slurm may call a job that had ended well, and written so, before its last process ended.
+_ENDED_LATE = (JobState.TIMEOUT, JobState.FAILED)
 
 
 class Outcome(StrEnum):
@@ -50,13 +52,20 @@ def write_end(run_dir: Path, end: LinkEnd) -> None:
     Raises:
         OSError: the run's folder cannot be written.
     """
-    write_json(run_dir / _NOTE, asdict(end))
+    patiently(lambda: write_json(run_dir / _NOTE, asdict(end)))
 
 
-def read_end(run_dir: Path) -> LinkEnd | None:
-    """Return how the newest job of a chain that could say so has ended; None: none could."""
-    try:
+def read_end(run_dir: Path, *, in_job: bool = False) -> LinkEnd | None:
+    """Return how the newest job of a chain that could say so has ended; None: none could.
+
+    `in_job`: what follows from it cannot be taken back, so a disk is asked again that refuses.
+    """
+
+    def read() -> LinkEnd:
         return rebuild(LinkEnd, read_json(run_dir / _NOTE, most=_MOST_BYTES), newer=True)
+
+    try:
+        return patiently(read) if in_job else read()
     except (OSError, DamagedFileError):
         return None
 
@@ -111,6 +120,7 @@ def _as_noted(row: JobRecord, end: LinkEnd) -> JobRecord:
     """Return what Slurm says of a job, but COMPLETED where it ended well in its last seconds.
 
     Between the time limit and its KillWait Slurm lets a job end by itself, and calls it TIMEOUT.
+    It is FAILED if its process was killed that takes the jobs after it out of the queue.
     """
-    ended_well = end.outcome is Outcome.COMPLETE and row.state is JobState.TIMEOUT
+    ended_well = end.outcome is Outcome.COMPLETE and row.state in _ENDED_LATE
     return replace(row, state=JobState.COMPLETED, exit_code=0) if ended_well else row

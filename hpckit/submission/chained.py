@@ -81,7 +81,7 @@ class Link(Watched):
 
         Even if it could not say so itself. None: none had, or this is the first one.
         """
-        said = read_end(self.run_dir) if self.number else None
+        said = read_end(self.run_dir, in_job=True) if self.number else None
         if said and said.over:
             return said
         for number in reversed(range(self.number)):
@@ -100,7 +100,10 @@ class Link(Watched):
             return end
         if record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
             return LinkEnd(link=number, job_id=end.job_id, outcome=Outcome.GOES_ON)
-        return None if not_begun(record, ranks_of(run, number)) else end
+        ranks = ranks_of(run, number)
+        if record.state is JobState.COMPLETED and not contradiction(ranks, run.ranks, lambda: None):
+            return LinkEnd(link=number, job_id=end.job_id, outcome=Outcome.COMPLETE)
+        return None if not_begun(record, ranks) else end
 
     def _end(self, status: int) -> LinkEnd:
         """Return how this job ended, by the exit status of its command."""

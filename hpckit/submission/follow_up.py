@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from hpckit.errors import HpckitError
+from hpckit.errors import HpckitError, refused_by_disk
 from hpckit.notify.told import told_at_the_end
 from hpckit.submission.chained import Link
 from hpckit.submission.container_step import step_ended_at_the_end
@@ -44,5 +44,7 @@ def main() -> None:
     with told_at_the_end(), step_ended_at_the_end():
         try:
             sys.exit(watched(kind, folder, int(number), argv, pattern).run())
-        except (HpckitError, OSError) as error:
+        except HpckitError as error:
             sys.exit(f"hpckit: {error}")
+        except OSError as error:
+            sys.exit(f"hpckit: {refused_by_disk(error)}")

@@ -150,15 +150,16 @@ def finish(
             if time.monotonic() < flush_until:
                 flush_to_disk((folder / RECORD, folder))
         runs.append(Run(dir=Path(handover.root) / record["run_id"], record=record))
+    # While the handover is there: if this process is killed, who finds the job writes them.
+    if any("resubmit" in run.record for run in runs):
+        from hpckit.submission.resubmitted import write_notes  # noqa: PLC0415  # by resubmit alone
+
+        write_notes(runs, tell or (lambda _text: None))
     # All is written down: what cannot be removed now is no reason to cancel the job.
     with contextlib.suppress(OSError), opened(handover.run_id) as base:
         (base / HANDOVER).unlink()
     if (trouble := add_to_index(runs)) and tell:
         tell(f"note: {trouble}. Elsewhere this run is found only with --runs {handover.root}")
-    if any("resubmit" in run.record for run in runs):
-        from hpckit.submission.resubmitted import write_notes  # noqa: PLC0415  # by resubmit alone
-
-        write_notes(runs, tell or (lambda _text: None))
     forget(handover.run_id)
     return runs
 

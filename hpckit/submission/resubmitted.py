@@ -100,7 +100,10 @@ def write_notes(runs: Sequence[Run], tell: Callable[[str], None]) -> None:
         if old is None:
             continue
         new = _New(run_id=run.run_id, job_id=run.job_id, dir=str(run.dir))
-        note = _Note(runs=(*_read(old), new)[-_MOST:])
+        known = _read(old)
+        if new in known:  # by a submission that was killed after that
+            continue
+        note = _Note(runs=(*known, new)[-_MOST:])
         try:
             write_json(old.dir / RESUBMITTED, asdict(note))
         except OSError as error:

@@ -7,6 +7,7 @@ from hpckit.job_ends.failures import attempt_log, ended_as, log_bytes
 from hpckit.job_ends.joblog import was_cancelled
 from hpckit.job_spec.retry_rules import FAIL, OOM, TIMEOUT
 from hpckit.payload.children import prepare_shielded_child
+from hpckit.run_folders.run_files import patiently
 from hpckit.run_folders.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
@@ -38,7 +39,7 @@ class Retried(Watched):
     def ended(self, status: int) -> None:
         """Submit it again, if there is a rule for its kind of failure."""
         # Slurm's words on a job that it ends for its memory are those of a cancelled one.
-        oom_until = log_bytes(self.run_dir)
+        oom_until = patiently(lambda: log_bytes(self.run_dir))
         run = self.recorded() if status and not self._done else None
         if run is None:
             return

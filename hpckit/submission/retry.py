@@ -16,7 +16,7 @@ from hpckit.job import Job
 from hpckit.job_ends.causes import Cause, Kind
 from hpckit.job_spec.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.paths import is_there
-from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.run_files import patiently, write_json
 from hpckit.run_folders.run_record import RetryOf
 from hpckit.run_folders.runs import Run, following
 from hpckit.slurm.states import JobState, is_finished
@@ -204,13 +204,20 @@ def write_note(run_dir: Path, note: RetryNote) -> None:
     Raises:
         OSError: the run's folder cannot be written.
     """
-    write_json(run_dir / _NOTE, asdict(note))
+    patiently(lambda: write_json(run_dir / _NOTE, asdict(note)))
 
 
-def read_note(run_dir: Path) -> RetryNote | None:
-    """Return what followed a job; None: nothing, or nobody could say so."""
-    try:
+def read_note(run_dir: Path, *, in_job: bool = False) -> RetryNote | None:
+    """Return what followed a job; None: nothing, or nobody could say so.
+
+    `in_job` is that of `read_run`.
+    """
+
+    def read() -> RetryNote:
         return rebuild(RetryNote, read_json(run_dir / _NOTE, most=_MOST_BYTES), newer=True)
+
+    try:
+        return patiently(read) if in_job else read()
     except (OSError, DamagedFileError):
         return None
 

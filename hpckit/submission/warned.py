@@ -231,7 +231,10 @@ class Warned:
                 raise
             except Exception as error:
                 if time.monotonic() > self._deadline():
-                    raise
+                    raise JobError(
+                        "Slurm signalled a time limit or a preemption, and the job cannot be "
+                        f"requeued: {str(error).rstrip('.')}. {_NOT_AGAIN}"
+                    ) from error
                 _say(f"the job is not requeued yet, but will be asked for again: {error}")
                 time.sleep(_AGAIN_S)
             finally:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from hpckit.payload.children import (
 from hpckit.payload.notice import handles, kill_wait_s
 from hpckit.rank_variables import restart_count
 from hpckit.run_folders.ranks import RankRecord, read_all_attempts
+from hpckit.run_folders.run_files import patiently
 from hpckit.run_folders.runs import Run, read_run
 from hpckit.stop_marks import ALONE, marks, marks_of
 from hpckit.submission.verdict import all_ended
@@ -158,6 +160,18 @@ class Watched:
 
 
 def ranks_of(run: Run, attempt: int) -> list[RankRecord]:
-    """Return the records of one attempt's ranks, in their order."""
-    rows = (row for row in read_all_attempts(run.dir) if row.restart == attempt)
-    return sorted(rows, key=lambda row: row.rank)
+    """Return the records of one attempt's ranks, in their order.
+
+    A disk that refuses some of them is asked for a second: without them, a rank never began.
+    """
+    found: list[RankRecord] = []
+
+    def read() -> None:
+        damaged: list[str] = []
+        found[:] = read_all_attempts(run.dir, damaged)
+        if damaged:
+            raise OSError(damaged[0])
+
+    with suppress(OSError):
+        patiently(read)
+    return sorted((row for row in found if row.restart == attempt), key=lambda row: row.rank)

@@ -1,6 +1,8 @@
 """`hpckit stats --png` and `--svg`: a job's main picture."""
 
+import errno
 import json
+import os
 import random
 import re
 import struct
@@ -14,6 +16,7 @@ import pytest
 import hpckit
 from tests.conftest import Answer
 from tests.report.made import START, make_run, write_samples
+from tests.unit.test_faulty_disk import refuse
 
 pytestmark = pytest.mark.long
 
@@ -136,6 +139,16 @@ def test_without_anything_over_time_nothing_is_written(here: Path, cli: Cli) -> 
     assert answer.status == 2
     assert "there is nothing to draw over time" in answer.err
     assert not Path("a.png").exists()
+
+
+def test_samples_that_cannot_be_read_are_not_called_none(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(here, [BUSY * 361])
+    refuse(monkeypatch, os, "open", errno.EIO, only=".jsonl")
+    answer = cli("stats", str(folder), "--png", "a.png")
+    assert (answer.status, answer.out) == (3, "")
+    assert "cannot be read: Input/output error. So there is nothing to draw." in answer.err
 
 
 def test_a_run_that_only_logged_has_a_picture_of_that(here: Path, cli: Cli) -> None:

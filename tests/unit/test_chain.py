@@ -1,6 +1,8 @@
 """A chain of jobs: which of them speaks for all, and what each leaves to the next one."""
 
+import errno
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,12 +13,14 @@ import pytest
 from hpckit.errors import CommandError
 from hpckit.job_ends.failures import why_from_inside
 from hpckit.payload.task import GOES_ON
+from hpckit.run_folders import run_files
 from hpckit.run_folders.find import find_runs
 from hpckit.run_folders.index import add_to_index
 from hpckit.run_folders.ranks import write_rank
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
-from hpckit.stop_marks import NO_CHECKPOINT, marks, marks_of
+from hpckit.stop_marks import NO_CHECKPOINT, SENT, add_mark, marks, marks_of
+from hpckit.submission import chain as chains
 from hpckit.submission import chained, follow_up
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write_end
 from hpckit.submission.chained import Link
@@ -24,6 +28,7 @@ from hpckit.submission.states import statuses
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.played_slurm import answers, down, sacct_row, squeue_row
 from tests.unit.test_causes import NEVER, NOT_LAUNCHED
+from tests.unit.test_faulty_disk import refuse
 
 JOBS = ("11", "12", "13")
 TIME_LIMIT = "slurmstepd-c1: error: *** JOB 11 ON c1 CANCELLED AT T DUE TO TIME LIMIT ***\n"
@@ -72,6 +77,8 @@ _STATES = {"R": "RUNNING", "P": "PENDING", "T": "TIMEOUT", "F": "FAILED", "X": "
         ("R-R", (1, Outcome.FAILED), 0, "RUNNING"),
         # It ended well between its limit and Slurm's kill.
         ("TT-", (1, Outcome.COMPLETE), 1, "COMPLETED"),
+        # Its process was killed while it took those after it out of the queue.
+        ("TF-", (1, Outcome.COMPLETE), 1, "COMPLETED"),
         ("---", None, 0, "CANCELLED"),
     ],
 )
@@ -340,6 +347,57 @@ def test_what_the_job_before_could_not_say_is_judged(
     assert bool(controller.cancelled) == (not log)
     said = json.loads((chain.dir / "chain.json").read_text())
     assert said["link"] == (1 if log else 0)
+
+
+def told_of_its_end(run: Run, link: int) -> None:
+    """Let a job's only rank end well after Slurm's warning."""
+    write_rank(run.dir, rank(0, restart=link, exit_code=0, ended=20.0))
+    add_mark(marks_of(run.dir, 0), link, SENT)
+
+
+@pytest.mark.parametrize("times", [1, 10**9], ids=["once", "for good"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_chain_goes_on_whose_note_cannot_be_read(
+    chain: Run, controller: Controller, monkeypatch, number: int, times: int
+) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    ended(chain, 0, Outcome.GOES_ON)
+    told_of_its_end(chain, 0)
+    said = refuse(monkeypatch, os, "open", number, only="/chain.json", times=times)
+    assert link(chain, 1, "raise SystemExit(85)", monkeypatch) == GOES_ON
+    assert said
+    assert controller.cancelled == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_chain_goes_on_whose_note_cannot_be_written(
+    chain: Run, controller: Controller, monkeypatch, capfd, number: int
+) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    told_of_its_end(chain, 0)
+    with monkeypatch.context() as patch:
+        refuse(patch, chains, "write_json", number, times=1)
+        assert link(chain, 0, "raise SystemExit(85)", patch) == GOES_ON
+    assert read_end(chain.dir) == LinkEnd(link=0, job_id="11", outcome=Outcome.GOES_ON)
+    assert "cannot write" not in capfd.readouterr().err
+    (chain.dir / "chain.json").unlink()
+    with monkeypatch.context() as patch:
+        refuse(patch, chains, "write_json", number)
+        assert link(chain, 0, "raise SystemExit(85)", patch) == GOES_ON
+    assert "job 11 cannot write into" in capfd.readouterr().err
+    assert link(chain, 1, "raise SystemExit(85)", monkeypatch) == GOES_ON
+    assert controller.cancelled == []
+
+
+@pytest.mark.parametrize(("code", "says"), [(0, "has COMPLETED"), (3, "failed (rank 0")])
+def test_a_job_before_that_left_no_note_and_that_slurm_calls_completed(
+    chain: Run, controller: Controller, monkeypatch, capfd, code: int, says: str
+) -> None:
+    write_rank(chain.dir, rank(0, exit_code=code, ended=20.0))
+    slurm_says(monkeypatch, "COMPLETED", "c1")
+    assert link(chain, 1, "raise SystemExit(85)", monkeypatch) == int(code > 0)
+    assert f"job 12 is not needed: job 11 {says}" in capfd.readouterr().err
+    assert controller.cancelled == ["13"]
 
 
 def slurm_says(monkeypatch: pytest.MonkeyPatch, state: str | None, *nodes: str) -> None:

@@ -5,37 +5,46 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from hpckit import cli as command_line
+from hpckit import shell
 from hpckit.api.top import Watch
 from hpckit.collections import git
 from hpckit.collections.lockfile import changing
 from hpckit.collections.source import parse_source
 from hpckit.doctor import attempt, good
-from hpckit.errors import OutsideError
+from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import replace_file
 from hpckit.job_ends.causes import Kind, find_cause
 from hpckit.job_ends.failures import _known
+from hpckit.paths import refuse_foreign
+from hpckit.payload import keeper, spawn
+from hpckit.report import at_end
 from hpckit.run_folders import ranks as rank_files
 from hpckit.run_folders import run_files
+from hpckit.run_folders.find import refuse_doubtful
 from hpckit.run_folders.ranks import read_ranks, write_rank
+from hpckit.run_folders.runs import Run
 from hpckit.schedulers import local
 from hpckit.schedulers.base import Sent
 from hpckit.schedulers.local import controller, state
 from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
 from hpckit.schedulers.local.gpus import GpuPool
 from hpckit.schedulers.local.state import read_local_state
+from hpckit.schedulers.slurm import sbatch
 from hpckit.slurm.states import JobState
 from hpckit.stop_marks import was_full
 from hpckit.submission import folders
-from tests.conftest import Answer
+from tests.conftest import FAKES, Answer, add_program
 from tests.unit.made import make_run, rank
 from tests.unit.played_slurm import answers, end_ranks, one, squeue_row
 from tests.unit.test_clocks import Going
@@ -365,6 +374,92 @@ def test_a_full_tmp_is_a_finding_and_named(
     assert f"'{tempfile.gettempdir()}/tmp" in said.err
     (found,) = attempt("a thing", lambda: [Path("/x/y").rmdir() or good("it")])
     assert found.todo.startswith("'/x/y' cannot be read or written: No such file")
+
+
+def test_a_run_that_can_no_longer_be_read_is_not_called_a_strangers(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(here / "runs", "only")
+    monkeypatch.setattr(Run, "need_folder", lambda _self: None)  # a moment before
+    refuse(monkeypatch, os, "stat", errno.EIO, only="/only", times=1)
+    with pytest.raises(OutsideError, match=r"only' can no longer be read: try again\.$"):
+        refuse_doubtful(run, "11")
+    refuse_doubtful(run, "11")
+
+
+def test_a_folder_of_the_user_that_gives_no_answer_is_not_called_a_strangers(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stat", "lstat"):
+        refuse(monkeypatch, os, name, errno.ESTALE, only="collections")
+    with pytest.raises(ConfigError, match=r"collections' cannot be read or written: Stale file"):
+        refuse_foreign(tmp_path / "collections", "XDG_CACHE_HOME")
+
+
+def test_records_of_earlier_attempts_outlive_a_disk_that_refuses_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    write_rank(tmp_path, rank(0, ended=20.0, exit_code=143))
+    refuse(monkeypatch, rank_files, "read_attempts", errno.EIO, times=1)
+    write_rank(tmp_path, rank(0, restart=1))
+    assert [row.restart for row in rank_files.read_all_attempts(tmp_path)] == [0, 1]
+
+
+def test_a_local_job_begins_whose_log_is_refused_once(
+    job: Callable[[], LocalJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    one = job()
+    refuse(monkeypatch, controller, "open_to_write", errno.EIO, only="job.out", times=1)
+    controller._look_at([one], one.spec, {})
+    assert (one.state.state, one.state.reason) == (JobState.RUNNING, "")
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [(keeper, ["0"]), (spawn, ["1", "2", "--", "true"])],
+    ids=["keeper", "spawn"],
+)
+def test_a_machine_without_room_for_a_process_is_told_of_in_a_line(
+    module: ModuleType, words: list[str]
+) -> None:
+    code = f"""if 1:
+        import sys
+        from hpckit import shell
+        from hpckit.errors import CommandError
+        def spawn(*_, **__):
+            raise CommandError("'x' cannot be started: no memory.")
+        shell.spawn = spawn
+        sys.argv = ["x", *{words!r}]
+        from {module.__name__} import main
+        main()
+    """
+    done = shell.run([sys.executable, "-c", code], check=False)
+    assert (done.returncode, done.stderr) == (1, "hpckit: 'x' cannot be started: no memory.\n")
+
+
+def test_a_job_that_is_over_before_its_submission_has_no_summary_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["at_end", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"is not a run's folder: it has no run.json\.$"):
+        at_end.main()
+
+
+def test_half_of_sbatchs_answer_is_no_jobs_number(
+    here: Path, cli: Cli, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sbatch, "_PAUSE_S", 0.0)
+    (here / "x.py").touch()
+    answers(fake_slurm, squeue_out="")
+    add_program(
+        here.parent / "bin" / "sbatch",
+        f'#!/bin/bash\nif [ "$1" = --version ]; then exit; fi\n{FAKES}/sbatch "$@" | head -c 2\n',
+    )
+    said = cli("submit", "serial", "x.py", "--executor=slurm", "--gpus=0", "--no-code")
+    assert (said.status, said.out) == (3, "")
+    assert "sbatch's answer, '10', has no end. Slurm shows no job of this run" in said.err
 
 
 def test_bad_nodes_that_cannot_be_read_are_not_called_none(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hpckit.cli.view import status_page
 from hpckit.errors import OutsideError
 from hpckit.run_folders.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
+from hpckit.submission import resubmitted
+from hpckit.submission.handover import HANDOVER
 from hpckit.submission.resubmitted import (
     before_and_after,
     one_at_a_time,
@@ -20,7 +23,10 @@ from hpckit.submission.resubmitted import (
     write_notes,
 )
 from hpckit.submission.status import RunStatus
+from tests.conftest import Answer
 from tests.unit.made import PLAN, make_run, run_record
+
+Cli = Callable[..., Answer]
 
 
 def pair(root: Path, **changes: Any) -> tuple[Run, Run]:
@@ -63,6 +69,33 @@ def test_all_that_are_still_there_are_known_the_newest_first(tmp_path: Path) -> 
     assert (after(moved), before_and_after(moved)) == (["new"], (None, "30"))
     shutil.rmtree(moved.dir.with_name("new"))
     assert after(moved) == []
+
+
+def test_a_note_is_there_while_its_submission_can_still_be_found(
+    here: Path, cli: Cli, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that is killed after it submits an array's tasks again must not do so twice."""
+    (here / "x.py").touch()
+    asked = ("serial", "x.py", "--executor=slurm", "--gpus=0", "--no-code")
+    assert cli("submit", *asked).status == 0
+    noted: list[bool] = []
+    real = resubmitted.write_json
+
+    def write(path: Path, value: object) -> None:
+        noted.append(any((here / "runs").glob(f"*/{HANDOVER}")))
+        real(path, value)
+
+    monkeypatch.setattr(resubmitted, "write_json", write)
+    assert cli("resubmit", "latest", "--no-code").status == 0
+    assert noted == [True]
+    old, new = sorted((read_run(path) for path in (here / "runs").glob("x-*")), key=by_job)
+    assert after(old) == [new.run_id]
+    write_notes([new], pytest.fail)  # as by who finds the job
+    assert after(old) == [new.run_id]
+
+
+def by_job(run: Run) -> str:
+    return run.job_id
 
 
 def test_what_is_not_that_run_is_not_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`--retry`: its rules, what follows a failure, and who is said to follow whom."""
 
+import errno
 import json
 import os
 import signal
@@ -15,15 +16,18 @@ from hpckit.api import retry as api_retry
 from hpckit.api.evidence import limits
 from hpckit.api.retry import _had, _holds, _slurms_word
 from hpckit.cli.view import status_page
-from hpckit.errors import RequestError, StoppedError
+from hpckit.errors import CommandError, OutsideError, RequestError, StoppedError
 from hpckit.job_ends.causes import Cause, Kind
 from hpckit.job_ends.tracebacks import OUT_OF_MEMORY
 from hpckit.job_spec.recorded_spec import spec_from_record, without
 from hpckit.job_spec.retry_rules import Rule, parse_rules, read_rules
 from hpckit.job_spec.spec import option_values
+from hpckit.run_folders import ranks as rank_files
+from hpckit.run_folders import run_files
 from hpckit.run_folders.ranks import write_rank
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
+from hpckit.submission.called_off import before_it, call_off, is_called_off
 from hpckit.submission.chained import Link
 from hpckit.submission.follow_up import watched
 from hpckit.submission.retried import Retried
@@ -33,6 +37,7 @@ from hpckit.submission.retry import (
     changes,
     kind_of,
     look_at_rules,
+    read_note,
     retry_after,
     write_note,
 )
@@ -43,6 +48,7 @@ from tests.unit.made import PLAN, make_run, rank
 from tests.unit.played_slurm import answers, squeue_row
 from tests.unit.recorded import slurm_said
 from tests.unit.test_chain import CANCELLED, TIME_LIMIT
+from tests.unit.test_faulty_disk import refuse, refused
 
 HAD = Had(mem_gb=10, time_min=60, most_mem_gb=64, most_time_min=100, partition="gpu")
 RULES = ("oom:mem*2", "timeout:time*2")
@@ -376,6 +382,93 @@ def test_a_job_that_slurm_is_ending_is_not_tried_again(
         note = api_retry.retry(run, "fail", {})
         assert note.text.startswith("it failed, and is not tried again: Slurm was ending the job")
         assert note.run_id is None
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_job_that_failed_is_submitted_again_though_a_disk_refuses_for_a_moment(
+    job: tuple[Run, list[str]], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run, asked = job
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    write_rank(run.dir, rank(0, ended=20.0, exit_code=137, error=OUT_OF_MEMORY))
+    (run.dir / "job.out").touch()
+    said = refuse(monkeypatch, rank_files, "read_attempts", number, only="0.json", times=1)
+    size = refuse(monkeypatch, os, "stat", number, only="job.out", times=1)
+    assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
+    assert (asked, len(said), len(size)) == (["oom"], 1, 1)
+
+
+def asked_to_retry(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    monkeypatch.setattr(sys, "argv", ["retry", str(run.dir), "fail"])
+    api_retry.main()
+
+
+def test_what_a_disk_refuses_for_good_is_one_line_and_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path, request={"target": "x", "retry": ("fail",), "retries": 1})
+    failed = "it failed, and could not be submitted again"
+    with monkeypatch.context() as patch:
+        refuse(patch, os, "open", errno.EIO, only="run.json")
+        with pytest.raises(SystemExit, match=rf"hpckit: {failed}: .* cannot be read: Input/output"):
+            asked_to_retry(run, patch)
+    error = refused(errno.ENOSPC, "/a/b")
+    monkeypatch.setattr(api_retry, "retry", lambda *_: (_ for _ in ()).throw(error))
+    refuse(monkeypatch, os, "open", errno.EIO, only="run.json", times=1)
+    asked_to_retry(run, monkeypatch)
+    note = read_note(run.dir)
+    assert note is not None
+    assert note.text.startswith(f"{failed}: '/a/b' cannot be read or written: No space left")
+
+
+@pytest.mark.parametrize(
+    ("cause", "other", "calls"),
+    [
+        (refused(errno.EIO), False, 2),
+        (refused(errno.EIO), True, 1),  # Slurm has the new job all the same
+        (CommandError("no answer."), False, 1),
+    ],
+)
+def test_a_retry_that_a_disk_refused_is_submitted_once_more_unless_slurm_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, other: bool, calls: int
+) -> None:
+    run = make_run(tmp_path, request={"target": "x", "retry": ("fail",), "retries": 1})
+    asked: list[str] = []
+
+    def retry(run: Run, kind: str, *_: object) -> RetryNote:
+        asked.append(kind)
+        if len(asked) > 1:
+            return RetryNote(text="it failed; job 12 tries again", run_id="b", job_id="12")
+        write_note(run.dir, RetryNote(text="it failed; run b tries again", run_id="b"))
+        raise OutsideError("the folder cannot be written.") from cause
+
+    monkeypatch.setattr(api_retry, "retry", retry)
+    monkeypatch.setattr(api_retry, "next_run", lambda run: run if other else None)
+    monkeypatch.setattr(api_retry, "_AGAIN_S", 0.0)
+    asked_to_retry(run, monkeypatch)
+    note = read_note(run.dir)
+    assert note is not None
+    told = {(2, False): "job 12 tries", (1, True): "run b tries"}
+    assert told.get((calls, other), "could not be submitted again") in note.text
+    assert len(asked) == calls
+
+
+def test_a_disk_that_does_not_answer_is_no_leave_to_run_a_job_that_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
+    run, new = pair(tmp_path)
+    assert call_off(run) is None
+    for name in ("stat", "lstat"):
+        refuse(monkeypatch, os, name, errno.EIO, only=".no-retry", times=1)
+    refuse(monkeypatch, os, "open", errno.EIO, only="run.json", times=1)
+    assert before_it(new.dir) is not None
+    assert is_called_off(run.dir)
+    for name in ("stat", "lstat"):
+        refuse(monkeypatch, os, name, errno.EIO, only=".no-retry")
+    with pytest.raises(OSError, match="Input/output"):
+        is_called_off(run.dir)
 
 
 def test_a_job_that_ends_well_is_not(job: tuple[Run, list[str]]) -> None:

@@ -387,6 +387,16 @@ def test_a_controller_that_does_not_answer_is_asked_again(
     assert capsys.readouterr().err.count("the job is not requeued yet") == 2
 
 
+def test_a_controller_that_never_answers_is_told_of_in_a_line(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.answers = itertools.repeat(OSError("no answer"))
+    monkeypatch.setattr(warned.Warned, "_deadline", lambda _self: 0.0)
+    script.says = STOPS
+    with pytest.raises(JobError, match=r"cannot be requeued: no answer\. What it saved stays"):
+        requeued(script)
+
+
 @pytest.mark.parametrize(
     ("pattern", "path"),
     [

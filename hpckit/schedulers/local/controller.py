@@ -37,7 +37,7 @@ from hpckit.payload.children import (
 from hpckit.payload.keeper import GRACE_S
 from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.payload.task import JOB_ROOT
-from hpckit.run_folders.run_files import JOB_LOG, open_to_write
+from hpckit.run_folders.run_files import JOB_LOG, open_to_write, patiently
 from hpckit.schedulers.local.gpus import GpuPool, GpuRequest, GpuShare
 from hpckit.schedulers.local.state import (
     LocalState,
@@ -142,7 +142,7 @@ class LocalJob:
     def start(self, environ: Mapping[str, str]) -> None:
         """Start the job script, under a keeper."""
         share = self.share or GpuShare()
-        with open_to_write(self.run_dir / JOB_LOG, "ab") as log:
+        with patiently(lambda: open_to_write(self.run_dir / JOB_LOG, "ab")) as log:
             self.child = shell.spawn(
                 [*own_python(), "-m", "hpckit.payload.keeper", str(self.script)],
                 env={

@@ -164,12 +164,15 @@ def _job_id(said: shell.Completed) -> str:
     if said.returncode:
         raise _UnconfirmedError(_late_failure(said))
     try:
-        return parse_job_id(said.stdout)
+        job = parse_job_id(said.stdout)
     except SubmissionError as error:
         if re.search(_REFUSED, words):
             raise _UnclearError(str(refused(words))) from error
         kind = _UnconfirmedError if any(map(str.isdigit, said.stdout)) else _UnclearError
         raise kind(str(error)) from error
+    if not said.stdout.endswith("\n"):  # half of it, perhaps
+        raise _UnconfirmedError(f"sbatch's answer, {said.stdout.strip()!r}, has no end.")
+    return job
 
 
 def _printed_id(stdout: str) -> bool:
