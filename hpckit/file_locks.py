@@ -54,7 +54,7 @@ def open_locked(path: Path | str, *, shared: bool) -> IO[bytes] | None:
 
 
 @contextmanager
-def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, bool | None]]:
+def held_to_append(path: Path | str) -> Iterator[tuple[int, bool | None]]:
     """Open a user's own file for appending, and lock it; create it if it is missing.
 
     Yield its descriptor, and whether it is locked: False where another process, which may have been
@@ -65,7 +65,7 @@ def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, b
     Raises:
         OSError: it cannot be opened. DamagedFileError: it is not a regular file.
     """
-    with _held(path, _APPEND, mode, fcntl.LOCK_EX, _LOCKED_S) as held:
+    with _held(path, _APPEND, 0o600, fcntl.LOCK_EX, _LOCKED_S) as held:
         yield held
 
 

@@ -105,7 +105,7 @@ def _folder(runs: Path | str | None) -> Path | None:
     return None if runs is None else Path(runs)
 
 
-def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
+def runs_folder(option: Path | None) -> Path:
     """Return the folder of runs for what looks at runs; reads a site only when it must."""
     if option is not None or os.environ.get("HPCKIT_RUNS"):
         return runs_root(option, None, os.environ)
@@ -113,7 +113,7 @@ def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
     from hpckit.collections import search_path  # noqa: PLC0415
     from hpckit.sites import find_site  # noqa: PLC0415
 
-    return runs_root(None, find_site(site_name, search_path()).runs, os.environ)
+    return runs_root(None, find_site(None, search_path()).runs, os.environ)
 
 
 def believed(word: str, root: Path, *, here_only: bool = False) -> Run:

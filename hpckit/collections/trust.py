@@ -249,18 +249,18 @@ def trusted(config: Path | None = None) -> frozenset[str]:
         raise ConfigError(f"is damaged ({error}). Remove it.", at=path) from error
 
 
-def set_trusted(source: str, yes: bool, config: Path | None = None) -> None:
+def set_trusted(source: str, yes: bool) -> None:
     """Write down, or forget, that this user trusts a source.
 
     Raises:
         OutsideError: the list cannot be written. ConfigError: others can write it, too.
     """
-    refuse_foreign(_list(config), CONFIG)
-    known = trusted(config)
+    path = _list(None)
+    refuse_foreign(path, CONFIG)
+    known = trusted()
     wanted = known | {source} if yes else known - {source}
     if wanted == known:
         return
-    path = _list(config)
     try:
         make_folder(path.parent)
         replace_file(path, json.dumps({"trusted": sorted(wanted)}, indent=2) + "\n")
