@@ -15,7 +15,7 @@ from hpckit.group_report.allocations import Allocation, ask_allocations
 from hpckit.group_report.cache import SETTLED_S, allocations
 from hpckit.group_report.ledgers import Asked
 from hpckit.render.writers import format_hours
-from tests.report.test_group import moment
+from tests.report.groups import moment
 from tests.slurm.conftest import accounted, desk_in
 from tests.slurm.playing import NODES, Show, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
