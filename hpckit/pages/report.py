@@ -142,7 +142,7 @@ def _groups(document: Document) -> Element | None:
     )
     return section(
         f"By {document['by']}",
-        _filter("groups") if len(groups) > 5 else None,
+        _filter() if len(groups) > 5 else None,
         table(
             f"By {document['by']}",
             (document["by"], *_COLUMNS),
@@ -153,8 +153,8 @@ def _groups(document: Document) -> Element | None:
     )
 
 
-def _filter(name: str) -> Element:
-    words = e("input", type="search", data_filters=f"table-{name}")
+def _filter() -> Element:
+    words = e("input", type="search", data_filters="table-groups")
     return e("p", e("label", "Show rows with ", words), " ", e("output"), class_="filter")
 
 
