@@ -52,6 +52,15 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
         descriptor = os.open(path, _READ, dir_fd=dir_fd)
     except ValueError as error:  # a name that was read from a file may hold anything
         raise DamagedFileError("its name contains a NUL or half a letter") from error
+    return only_regular(descriptor)
+
+
+def only_regular(descriptor: int) -> IO[bytes]:
+    """Return a file that was opened; close it if it is not a regular one.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DamagedFileError("it is not a regular file")

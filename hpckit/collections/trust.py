@@ -6,7 +6,6 @@ looked at, and links; access lists (ACLs) are not.
 
 import errno
 import functools
-import grp
 import json
 import os
 import pwd
@@ -21,6 +20,7 @@ from hpckit.frozen import frozen
 from hpckit.paths import (
     CONFIG,
     config_folder,
+    group_name,
     home_steps,
     make_folder,
     refuse_foreign,
@@ -64,15 +64,7 @@ def owner_name(path: Path) -> str:
     return _user(path.stat().st_uid)
 
 
-_user = functools.cache(user_name)
-
-
-@functools.cache
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+_user, _group = functools.cache(user_name), functools.cache(group_name)
 
 
 @functools.cache
