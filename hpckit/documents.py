@@ -9,15 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import field
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from hpckit.errors import ConfigError, Location, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.frozen import changeable
-from hpckit.kept import kept, stamp
+from hpckit.kept import kept, makers
 
 Scalar = str | int | float | bool | None
 _SMALL = 10_000
@@ -203,7 +201,7 @@ def parse_document(text: str, path: Path, what: str, *, secret: bool = False) ->
     if secret or _LEFT_OUT.get():
         values = _parsed(text, path)
     else:
-        plain = kept(lambda: _plain(_parsed(text, path)), text, *_makers())
+        plain = kept(lambda: _plain(_parsed(text, path)), text, *makers(__name__, "yaml"))
         values = _placed(plain, path)
     if not isinstance(values[0], dict):
         raise ConfigError(
@@ -228,13 +226,6 @@ def _parsed(text: str, path: Path) -> tuple[Any, Location]:
         raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}.", at=path) from error
     except RecursionError as error:
         raise ConfigError("is nested too deeply.", at=path) from error
-
-
-@cache
-def _makers() -> tuple[str, ...]:
-    """Return what tells apart versions of what reads documents; PyYAML itself is not loaded."""
-    yaml = find_spec("yaml")
-    return stamp(__file__), stamp(yaml.origin) if yaml and yaml.origin else ""
 
 
 def _plain(built: tuple[Any, Location]) -> tuple[Any, int, str]:

@@ -47,8 +47,6 @@ class EnvironmentKind(StrEnum):
 
 # Kinds whose programs run in an image.
 _CONTAINERS = (EnvironmentKind.APPTAINER, EnvironmentKind.PYXIS)
-# Kinds that are at no place of their own.
-_BY_NAME = (EnvironmentKind.NONE, EnvironmentKind.MODULES)
 
 
 @frozen(kw_only=True)

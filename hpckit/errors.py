@@ -88,11 +88,10 @@ class NotFoundError(RequestError):
 class UnsetVariableError(RequestError):
     """A path of a file has a variable that is not set.
 
-    `why` names the setting, its value and the `variable`, in half a sentence.
+    `why` names the setting, its value and the variable, in half a sentence.
     """
 
     def __init__(self, setting: str, value: str, variable: str) -> None:
-        self.variable = variable
         self.why = f"`{setting}: {value}` needs {variable}, which is not set"
         super().__init__(f"{self.why}. Set it, or write the path without it.")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from hpckit.errors import OutsideError
-from hpckit.files import DamagedFileError, reason
+from hpckit.files import DamagedFileError, only_regular, reason
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _APPEND = _LOCK | os.O_APPEND
@@ -31,10 +31,7 @@ def open_to_lock(path: Path | str) -> IO[bytes]:
         if error.errno == errno.ELOOP:
             raise DamagedFileError("it is a link, and nothing is written through links") from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise DamagedFileError("it is not a regular file")
-    return os.fdopen(descriptor, "rb")
+    return only_regular(descriptor)
 
 
 def open_locked(path: Path | str, *, shared: bool) -> IO[bytes] | None:
@@ -54,7 +51,7 @@ def open_locked(path: Path | str, *, shared: bool) -> IO[bytes] | None:
 
 
 @contextmanager
-def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, bool | None]]:
+def held_to_append(path: Path | str) -> Iterator[tuple[int, bool | None]]:
     """Open a user's own file for appending, and lock it; create it if it is missing.
 
     Yield its descriptor, and whether it is locked: False where another process, which may have been
@@ -65,7 +62,7 @@ def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, b
     Raises:
         OSError: it cannot be opened. DamagedFileError: it is not a regular file.
     """
-    with _held(path, _APPEND, mode, fcntl.LOCK_EX, _LOCKED_S) as held:
+    with _held(path, _APPEND, 0o600, fcntl.LOCK_EX, _LOCKED_S) as held:
         yield held
 
 

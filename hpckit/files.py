@@ -52,6 +52,15 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
         descriptor = os.open(path, _READ, dir_fd=dir_fd)
     except ValueError as error:  # a name that was read from a file may hold anything
         raise DamagedFileError("its name contains a NUL or half a letter") from error
+    return only_regular(descriptor)
+
+
+def only_regular(descriptor: int) -> IO[bytes]:
+    """Return a file that was opened; close it if it is not a regular one.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DamagedFileError("it is not a regular file")
@@ -142,25 +151,25 @@ def reason(error: OSError | DamagedFileError) -> str:
     return (error.strerror or "unknown") if isinstance(error, OSError) else str(error)
 
 
-def read_text(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> str:
+def read_text(path: Path | str, *, most: int = MAX_BYTES) -> str:
     """Read a whole file of UTF-8.
 
     Raises:
         OSError: it cannot be read. DamagedFileError: it is too large, or not UTF-8.
     """
     try:
-        return read_bytes(path, most=most, dir_fd=dir_fd).decode("utf-8")
+        return read_bytes(path, most=most).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DamagedFileError(f"byte {error.start} is not UTF-8") from error
 
 
-def read_json(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> Any:  # noqa: ANN401
+def read_json(path: Path | str, *, most: int = MAX_BYTES) -> Any:  # noqa: ANN401
     """Read a JSON file.
 
     Raises:
         OSError: it cannot be read. DamagedFileError: it is not JSON as hpckit writes it.
     """
-    return parse_json(read_text(path, most=most, dir_fd=dir_fd))
+    return parse_json(read_text(path, most=most))
 
 
 def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401
@@ -243,7 +252,6 @@ def replace_file(
     *,
     mode: int = 0o644,
     exactly: int | None = None,
-    dir_fd: int | None = None,
     check: Callable[[Path], object] | None = None,
 ) -> None:
     """Write a file whole or not at all: readers never see half of it, and no link is followed.
@@ -260,7 +268,7 @@ def replace_file(
     # Under a name that can be guessed, somebody could have put a link to any file of the user's.
     beside = target.with_name(f".{target.name[:80]}.{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beside, flags, mode, dir_fd=dir_fd)
+    descriptor = os.open(beside, flags, mode)
     try:
         if exactly is not None:
             with contextlib.suppress(OSError):  # some file systems have one mode for all files
@@ -269,10 +277,10 @@ def replace_file(
         _fill(descriptor, content)
         if check:
             check(beside)
-        os.replace(beside, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        beside.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):  # of a disk that has just refused more than this
-            os.unlink(beside, dir_fd=dir_fd)
+            beside.unlink()
         raise
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.util import MAGIC_NUMBER
+from importlib.util import MAGIC_NUMBER, find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,13 @@ def stamp(path: str) -> str:
     """Return what tells one version of a file of a program from another."""
     status = os.stat(path)  # noqa: PTH116  # of a module's __file__
     return f"{path} {status.st_mtime_ns} {status.st_size}"
+
+
+@cache
+def makers(*modules: str) -> tuple[str, ...]:
+    """Return the stamps of modules, none of which is loaded for it, that are installed."""
+    found = map(find_spec, modules)
+    return tuple(stamp(spec.origin) for spec in found if spec and spec.origin)
 
 
 def _mine(folder: Path) -> bool:

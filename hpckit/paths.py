@@ -140,6 +140,14 @@ def nearest_name(path: Path) -> str | None:
     return None if near == path.name else near
 
 
+def is_mine(path: Path) -> bool:
+    """Say whether what is there is this user's own; not so where it cannot be looked at."""
+    try:
+        return path.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
 def is_there(path: Path) -> bool:
     """Say whether there is anything, by the same rule."""
     return os.path.exists(path)  # noqa: PTH110
@@ -252,7 +260,7 @@ def writers(path: Path | int, status: os.stat_result) -> str:
     listed = _has_access_list(path)
     if not listed and _is_nobody_else(status.st_gid):
         return ""
-    return "who is on its access list" if listed else f"group {_group_name(status.st_gid)}"
+    return "who is on its access list" if listed else f"group {group_name(status.st_gid)}"
 
 
 def _has_access_list(path: Path | int) -> bool:
@@ -274,7 +282,8 @@ def _is_nobody_else(gid: int) -> bool:
     return private and set(group.gr_mem) <= {user.pw_name}
 
 
-def _group_name(gid: int) -> str:
+def group_name(gid: int) -> str:
+    """Return a group's name as `ls` has it: the number where there is none."""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:

@@ -1,6 +1,7 @@
 """Fixtures: a clean place to work in, no Slurm or a fake one, and the command line in-process."""
 
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -66,6 +68,14 @@ class Answer:
     status: int
     out: str
     err: str
+
+
+def document(cli: Callable[..., Answer], *words: str) -> dict[str, Any]:
+    """Return what `hpckit stats --json` says, which says nothing else."""
+    answer = cli("stats", *words, "--json")
+    assert (answer.status, answer.err) == (0, "")
+    found: dict[str, Any] = json.loads(answer.out)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -67,8 +67,8 @@ def local_class() -> None:
     raise InsideError("made inside", 7)
 
 
-def throw(error: BaseException) -> Callable[[], None]:
-    def function() -> None:
+def throw(error: BaseException) -> Callable[..., None]:
+    def function(*_: object, **__: object) -> None:
         raise error
 
     return function

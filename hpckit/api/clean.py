@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from hpckit.api import Tell, log
 from hpckit.api.choice import parse_states
-from hpckit.api.lookup import settled_folder
+from hpckit.api.lookup import folder_there
 from hpckit.api.rebuild import usual_roots
-from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
+from hpckit.errors import DamagedRunError, HpckitError, OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
 from hpckit.job_spec.arguments import FUNCTION, PATH, SIZE, checked, maybe
-from hpckit.paths import is_folder, is_there, typed_path
+from hpckit.paths import is_folder, is_there
 from hpckit.run_folders.find import newest_runs
 from hpckit.run_folders.reindex import distinct, forget_gone, known_roots
 from hpckit.run_folders.runs import RECORD, DamagedRun, Run
@@ -135,10 +135,7 @@ def clean(
         states=parse_states(state),
         larger=None if larger is None else parse_bytes(larger),
     )
-    asked = None if runs is None else typed_path(runs)
-    if asked is not None and not is_folder(asked):
-        raise NotFoundError(f"There is no folder {str(asked)!r}.")
-    root = settled_folder(asked, tell=tell)
+    root = folder_there(runs, tell)
     return _plan(
         Cleaning(
             runs=(),
@@ -147,7 +144,7 @@ def clean(
             damaged=(),
             wanted=wanted,
             root=root,
-            here_only=asked is not None,
+            here_only=runs is not None,
             made_at=0.0,
         ),
         tell,

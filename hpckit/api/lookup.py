@@ -10,7 +10,7 @@ from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError, RequestError
 from hpckit.job_spec.arguments import JOB, PATH, checked, job_word, maybe
-from hpckit.paths import is_there
+from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.run_folders.find import find_believed, find_runs, newest_runs, refuse_doubtful
 from hpckit.run_folders.index import any_handed_over
 from hpckit.run_folders.runs import DamagedRun, runs_root
@@ -105,7 +105,7 @@ def _folder(runs: Path | str | None) -> Path | None:
     return None if runs is None else Path(runs)
 
 
-def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
+def runs_folder(option: Path | None) -> Path:
     """Return the folder of runs for what looks at runs; reads a site only when it must."""
     if option is not None or os.environ.get("HPCKIT_RUNS"):
         return runs_root(option, None, os.environ)
@@ -113,7 +113,7 @@ def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
     from hpckit.collections import search_path  # noqa: PLC0415
     from hpckit.sites import find_site  # noqa: PLC0415
 
-    return runs_root(None, find_site(site_name, search_path()).runs, os.environ)
+    return runs_root(None, find_site(None, search_path()).runs, os.environ)
 
 
 def believed(word: str, root: Path, *, here_only: bool = False) -> Run:
@@ -134,6 +134,18 @@ def settled_folder(
     root = runs_folder(option)
     settle_cut_short(root, words, tell)
     return root
+
+
+def folder_there(runs: Path | str | None, tell: Callable[[str], None]) -> Path:
+    """Return the same of what a user typed, which must be there if there is something.
+
+    Raises:
+        NotFoundError: it is not.
+    """
+    asked = None if runs is None else typed_path(runs)
+    if asked is not None and not is_folder(asked):
+        raise NotFoundError(f"There is no folder {str(asked)!r}.")
+    return settled_folder(asked, tell=tell)
 
 
 def settle_cut_short(

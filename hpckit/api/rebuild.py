@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from hpckit.api import Tell, log, searched
-from hpckit.api.lookup import settled_folder
-from hpckit.errors import HpckitError, NotFoundError, UnsetVariableError
+from hpckit.api.lookup import folder_there
+from hpckit.errors import HpckitError, UnsetVariableError
 from hpckit.job_spec.arguments import FUNCTION, PATH, checked, maybe
-from hpckit.paths import is_folder, typed_path, users_path
+from hpckit.paths import typed_path, users_path
 from hpckit.run_folders.reindex import Rebuilt, known_roots, rebuild
 
 
@@ -21,10 +21,7 @@ def rebuild_index(*, runs: Path | str | None = None, tell: Tell = log) -> Rebuil
     Raises:
         NotFoundError: there is no folder `runs`. OutsideError: the index cannot be written.
     """
-    asked = None if runs is None else typed_path(runs)
-    if asked is not None and not is_folder(asked):
-        raise NotFoundError(f"There is no folder {str(asked)!r}.")
-    root = settled_folder(asked, tell=tell)
+    root = folder_there(runs, tell)
     return rebuild([root, *usual_roots(tell), *known_roots()])
 
 

@@ -213,7 +213,7 @@ def _numbers(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> tuple[int
 def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
     """Return what was asked, by who can believe it."""
     refuse_doubtful(run, run.run_id)
-    refuse_session(run.record, "resubmit is for jobs that run by themselves")
+    refuse_session(run.record)
     spec = spec_from_record(run.record["request"])
     if failed:
         from hpckit.api.failed_tasks import only_tasks  # noqa: PLC0415  # seldom asked for

@@ -17,6 +17,7 @@ from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
 from hpckit.errors import HpckitError, NotFoundError, RequestError
+from hpckit.files import write_shown
 from hpckit.job_spec.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown
 from hpckit.paths import typed_path
 from hpckit.run_folders.find import newest_runs, refuse_doubtful
@@ -225,9 +226,9 @@ class ScalingReport:
         Raises:
             OutsideError: it cannot be written.
         """
-        from hpckit.pages.scaling import write_scaling_page  # noqa: PLC0415  # seldom
+        from hpckit.pages.scaling import scaling_page  # noqa: PLC0415  # seldom
 
-        return write_scaling_page(self.figures, typed_path(path))
+        return write_shown(typed_path(path), scaling_page(self.figures), "page")
 
     @checked(path=PATH)
     def picture(self, path: Path | str) -> Path:

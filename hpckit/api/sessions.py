@@ -33,8 +33,7 @@ def prepare_session(
     kind: str,
     words: Mapping[str, object],
     *,
-    program: str | None = None,
-    module: str | None = None,
+    program: str,
     in_container: str | None = None,
     idle: str | int | timedelta | None = None,
     runs: Path | str | None = None,
@@ -47,7 +46,6 @@ def prepare_session(
         kind: what `hpckit.session.host` serves.
         words: options of `hpckit.submit` by their words; no GPU unless they ask for one.
         program: what the host starts, in the environment.
-        module: instead of a program, a module of the environment's Python.
         in_container: what it starts where the environment is an image, in the program's place.
         idle: a duration, or a timedelta: an idle session ends after so long.
         runs: the folder of runs.
@@ -61,7 +59,7 @@ def prepare_session(
     if wrong := next((name for name in NOT_FOR_SESSIONS if name in given), None):
         raise RequestError(f"A session takes no option {wrong!r}: it is one process on one node.")
     asked = {"gpus": 0, "name": kind, **given}
-    spec = replace(job_spec("serial", asked, program=program, module=module), no_code=True)
+    spec = replace(job_spec("serial", asked, program=program), no_code=True)
     idle_s = parse_idle(None if idle is None else time_word(idle), spec.sample_interval_s)
     root = None if runs is None else typed_path(runs)
     submission = prepare(spec, root, preview=preview, tell=tell)

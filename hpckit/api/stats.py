@@ -19,7 +19,7 @@ from hpckit.report.samples_alone import check_folder
 from hpckit.report.targets import find_targets
 from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.client import patience
-from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for
+from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_here
 from hpckit.stats.document import json_schema
 
 
@@ -111,7 +111,7 @@ def explain_advice(rule: str) -> str:
     """
     from hpckit.stats.advice.explaining import explain  # noqa: PLC0415  # seldom
 
-    return explain(find_rule(rule, rules_for(None)))
+    return explain(find_rule(rule, rules_here()))
 
 
 def _called(

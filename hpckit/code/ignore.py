@@ -7,13 +7,11 @@ takes as long as all else here.
 import os
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.gitfiles import Repository
-from hpckit.kept import kept, stamp
+from hpckit.kept import kept, makers
 
 GITIGNORE = ".gitignore"
 _MOST_BYTES = 2**20
@@ -40,7 +38,7 @@ class Patterns:
 def patterns(lines: Iterable[str]) -> Patterns | None:
     """Return what lines of a .gitignore mean; None where they mean nothing."""
     text = "\n".join(lines)
-    groups = kept(lambda: _translated(text), text, *_makers())
+    groups = kept(lambda: _translated(text), text, *makers(__name__, "pathspec"))
     return Patterns(groups) if groups else None
 
 
@@ -118,9 +116,3 @@ def _whole(expression: str) -> str:
     if not expression.startswith("^"):  # `*`: everything; `**/`: each folder
         return ".+" if expression == "." else ".*/"
     return expression if expression.endswith(("$", "$)", "/)")) else f"{expression}.+"
-
-
-@cache
-def _makers() -> tuple[str, ...]:
-    library = find_spec("pathspec")
-    return stamp(__file__), stamp(library.origin) if library and library.origin else ""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hpckit.collections.collection import MANIFEST, CodeRules, code_rules
 from hpckit.documents import read_document
 from hpckit.frozen import frozen
-from hpckit.paths import config_folder, is_file, is_there
+from hpckit.paths import config_folder, is_file, is_mine, is_there
 
 MAX_MB = 200
 
@@ -115,17 +115,10 @@ def _above(folder: Path) -> tuple[Path, ...]:
     above = [folder.parent]
     while len(above) < _MOST_ABOVE:
         place = above[0].parent
-        if str(place) in wide or str(above[0]) in wide or not _is_mine(place):
+        if str(place) in wide or str(above[0]) in wide or not is_mine(place):
             break
         above.insert(0, place)
     return tuple(above)
-
-
-def _is_mine(folder: Path) -> bool:
-    try:
-        return folder.stat().st_uid == os.getuid()
-    except OSError:
-        return False
 
 
 def project_at(folder: Path) -> Project | None:

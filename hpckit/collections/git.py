@@ -73,8 +73,8 @@ def make_checkout(source: Source, commit: str, cache: Path) -> Path:
     return target
 
 
-def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False) -> str:
-    """Return what differs between two commits, as a unified diff or as `M<tab>path` lines.
+def diff(source: Source, old: str, new: str, cache: Path) -> str:
+    """Return what differs between two commits, as a unified diff.
 
     Raises:
         OutsideError: one of them is not here.
@@ -86,8 +86,7 @@ def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False
                 f"Commit {commit[:12]} of {source} is not on this machine, and no branch or tag "
                 "leads to it any more: nothing can be compared with it."
             )
-    form = "--name-status" if names else "--patch"
-    words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", form)
+    words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--patch")
     return _git(repository(source, cache), *words, old, new, "--")
 
 

@@ -262,9 +262,13 @@ def update(lock: Path, entry: Entry, rev: str | None = None) -> Change:
     now = newest(entry, rev)
     with changing(lock) as entries:
         if entry.name not in entries:
-            raise RequestError(f"{lock} no longer has {entry.name!r}: it was removed meanwhile.")
+            raise _removed(lock, entry)
         entries[entry.name] = now
     return Change(lock=lock, before=entry, now=now)
+
+
+def _removed(lock: Path, entry: Entry) -> RequestError:
+    return RequestError(f"{lock} no longer has {entry.name!r}: it was removed meanwhile.")
 
 
 def sync(lock: Path, entry: Entry) -> bool:
@@ -299,7 +303,7 @@ def remove(lock: Path, entry: Entry) -> None:
     """
     with changing(lock) as entries:
         if entries.pop(entry.name, None) is None:
-            raise RequestError(f"{lock} no longer has {entry.name!r}: it was removed meanwhile.")
+            raise _removed(lock, entry)
     if all(other.source != entry.source for _, other in entries_called([])):
         set_trusted(entry.source, False)
 

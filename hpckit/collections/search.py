@@ -7,7 +7,7 @@ has a file wins; later ones are shadowed.
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,18 +35,16 @@ def builtin_folder() -> Path:
     return shipped if shipped.is_dir() else package.parent
 
 
-def search_path(environ: Mapping[str, str] = os.environ) -> tuple[Collection, ...]:
+def search_path() -> tuple[Collection, ...]:
     """Return the collections that can be used, in the order they are searched.
 
     Raises:
         ConfigError: as `survey`.
     """
-    return survey(environ).collections
+    return survey().collections
 
 
-def survey(
-    environ: Mapping[str, str] = os.environ, broken: list[ConfigError] | None = None
-) -> Survey:
+def survey(broken: list[ConfigError] | None = None) -> Survey:
     """Look at every place of the search path.
 
     Folders of `$HPCKIT_COLLECTIONS` must exist and hold a collection, since somebody named them;
@@ -60,7 +58,7 @@ def survey(
     """
     found: dict[Path, Collection] = {}
     unusable = []
-    for row in _rows(environ, broken):
+    for row in _rows(broken):
         if isinstance(row, Unusable):
             unusable.append(row)
         else:
@@ -68,16 +66,14 @@ def survey(
     return Survey(collections=_distinct(tuple(found.values())), unusable=tuple(unusable))
 
 
-def _rows(
-    environ: Mapping[str, str], broken: list[ConfigError] | None
-) -> Iterator[Collection | Unusable]:
-    ours, theirs = lock_files(environ)
+def _rows(broken: list[ConfigError] | None) -> Iterator[Collection | Unusable]:
+    ours, theirs = lock_files()
     yield from _at(here(), "project", broken)
     yield from _locked(ours, "project lock")
-    yield from _at(config_folder(environ), "user", broken)
+    yield from _at(config_folder(), "user", broken)
     if theirs != ours:
         yield from _locked(theirs, "user lock")
-    for folder in _named_folders(environ):
+    for folder in _named_folders():
         yield from _at(folder, "group", broken)
     yield from _site_wide(Path("/etc/hpckit"), broken)
     yield describe(builtin_folder().resolve(), "built-in")
@@ -144,9 +140,9 @@ def _distinct(collections: tuple[Collection, ...]) -> tuple[Collection, ...]:
     return tuple(named)
 
 
-def _named_folders(environ: Mapping[str, str]) -> list[Path]:
+def _named_folders() -> list[Path]:
     folders = [
-        typed_path(part) for part in environ.get("HPCKIT_COLLECTIONS", "").split(":") if part
+        typed_path(part) for part in os.environ.get("HPCKIT_COLLECTIONS", "").split(":") if part
     ]
     for folder in folders:
         if not _holds_collection(folder):

@@ -6,7 +6,6 @@ looked at, and links; access lists (ACLs) are not.
 
 import errno
 import functools
-import grp
 import json
 import os
 import pwd
@@ -21,6 +20,7 @@ from hpckit.frozen import frozen
 from hpckit.paths import (
     CONFIG,
     config_folder,
+    group_name,
     home_steps,
     make_folder,
     refuse_foreign,
@@ -64,15 +64,7 @@ def owner_name(path: Path) -> str:
     return _user(path.stat().st_uid)
 
 
-_user = functools.cache(user_name)
-
-
-@functools.cache
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+_user, _group = functools.cache(user_name), functools.cache(group_name)
 
 
 @functools.cache
@@ -249,18 +241,18 @@ def trusted(config: Path | None = None) -> frozenset[str]:
         raise ConfigError(f"is damaged ({error}). Remove it.", at=path) from error
 
 
-def set_trusted(source: str, yes: bool, config: Path | None = None) -> None:
+def set_trusted(source: str, yes: bool) -> None:
     """Write down, or forget, that this user trusts a source.
 
     Raises:
         OutsideError: the list cannot be written. ConfigError: others can write it, too.
     """
-    refuse_foreign(_list(config), CONFIG)
-    known = trusted(config)
+    path = _list(None)
+    refuse_foreign(path, CONFIG)
+    known = trusted()
     wanted = known | {source} if yes else known - {source}
     if wanted == known:
         return
-    path = _list(config)
     try:
         make_folder(path.parent)
         replace_file(path, json.dumps({"trusted": sorted(wanted)}, indent=2) + "\n")

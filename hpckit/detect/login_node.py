@@ -61,7 +61,7 @@ def _answer(argv: tuple[str, ...], timeout_s: float) -> Reply:
     return Reply(asked=asked, text=said.stdout + more)
 
 
-def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:
+def describe_machine() -> Surroundings:
     """Return what a site depends on of this machine: its name, module systems and file systems."""
     try:
         templates = module_templates()
@@ -69,10 +69,10 @@ def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:
         templates = {}
     return Surroundings(
         hostname=full_hostname(),
-        slurm_conf=environ.get("SLURM_CONF"),
-        modules=module_systems(environ, lambda path: Path(path).is_file(), templates),
+        slurm_conf=os.environ.get("SLURM_CONF"),
+        modules=module_systems(os.environ, lambda path: Path(path).is_file(), templates),
         module_names=tuple(_signs(templates)),
-        folders=likely_folders(environ, home(), Path.cwd(), read_mounts()),
+        folders=likely_folders(os.environ, home(), Path.cwd(), read_mounts()),
     )
 
 
@@ -130,10 +130,11 @@ class Mount:
     type: str
 
 
-def read_mounts(path: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
+def read_mounts() -> tuple[Mount, ...]:
     """Read the mounts of this process; none where there is no /proc."""
     try:
-        return tuple(parse_mountinfo(path.read_text(encoding="utf-8", errors="replace")))
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+        return tuple(parse_mountinfo(text))
     except OSError:
         return ()
 

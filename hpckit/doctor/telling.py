@@ -2,23 +2,21 @@
 
 import getpass
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from hpckit.doctor import Check, Level, bad, good, unknown
 from hpckit.errors import CommandError, HpckitError
 from hpckit.notify.event import TEST, Event
 from hpckit.notify.sending import send, shown
 from hpckit.paths import config_folder
-from hpckit.sinks import CONFIG_FILE, Command, Mail, Notify, Sink, Webhook, mail_options
+from hpckit.sinks import CONFIG_FILE, Command, Mail, Notify, Webhook, mail_options
 from hpckit.slurm.cluster import config
 
 _WAIT_S = 10.0
 _KINDS = {Webhook: "webhook", Command: "command", Mail: "mail"}
 
 
-def telling_checks(
-    notify: Notify | None, deliver: Callable[[Sink, Event, float], None] = send
-) -> Iterator[Check]:
+def telling_checks(notify: Notify | None) -> Iterator[Check]:
     """Send a test event to each sink; say what became of it, without secrets."""
     if notify is None or not notify.sinks:
         path = config_folder() / CONFIG_FILE
@@ -38,7 +36,7 @@ def telling_checks(
             continue
         where = f"{_KINDS[type(sink)]} {sink.name!r} ({shown(sink)})"
         try:
-            deliver(sink, event, _WAIT_S)
+            send(sink, event, _WAIT_S)
         except HpckitError as error:
             yield bad(f"{where} was not told", str(error))
             continue

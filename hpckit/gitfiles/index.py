@@ -23,7 +23,7 @@ _DAMAGED = "its index is not as git writes it"
 _REMEDY = "`git status` says more, and `rm .git/index && git reset` makes it anew"
 _HEAD = struct.Struct(">4sII")
 _ENTRY = struct.Struct(">10I20sH")
-_EXTENDED, _STAGE, _NAME_BYTES = 0x4000, 0x3000, 0x0FFF
+_EXTENDED, _STAGE = 0x4000, 0x3000
 _INTENDED, _SKIPPED = 0x2000, 0x4000
 _MAX_PATH = 4096  # of Linux
 # The whole tree in the extension of trees: its path, which is empty, the number of its files, that
@@ -153,7 +153,7 @@ def tree_of(entries: Iterable[IndexEntry]) -> str:
 
     def close(depth: int) -> None:
         while len(names) > depth:
-            inner = _object_id(b"tree", open_trees.pop())
+            inner = _tree_id(open_trees.pop())
             open_trees[-1] += b"40000 " + names.pop() + b"\0" + inner
 
     for entry in entries:
@@ -166,7 +166,7 @@ def tree_of(entries: Iterable[IndexEntry]) -> str:
             open_trees.append(bytearray())
         open_trees[-1] += b"%o %b\0" % (entry.mode, name) + entry.blob
     close(0)
-    return _object_id(b"tree", open_trees[0]).hex()
+    return _tree_id(open_trees[0]).hex()
 
 
 def _shared(one: list[bytes], other: list[bytes]) -> int:
@@ -175,8 +175,8 @@ def _shared(one: list[bytes], other: list[bytes]) -> int:
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _object_id(kind: bytes, content: bytes | bytearray) -> bytes:
-    return sha1(b"%b %d\0" % (kind, len(content)) + content).digest()
+def _tree_id(content: bytes | bytearray) -> bytes:
+    return sha1(b"tree %d\0" % len(content) + content).digest()
 
 
 # A submission asks twice, what was changed and what is kept, of an index and its shared part.

@@ -152,7 +152,6 @@ def _measured(entry: Entry, row: Allocation) -> Measured:
         # A line has all digits of a sum: 49.99999999999999 is in the class that 50 begins.
         utilization_percent=None if used is None else round(used, 6),
         energy_joules=entry.energy_joules if row.first_start is None else None,
-        source=None if used is None else "ledger",
         workload=entry.workload,
         template=entry.template,
         advice=entry.advice,

@@ -29,14 +29,12 @@ class Measured:
     Attributes:
         utilization_percent: the mean over its GPUs and its time.
         energy_joules: of all its GPUs.
-        source: `samples` of hpckit, `js1`, the record of Princeton's jobstats, or `ledger`.
         workload, template: of a run of hpckit's: the user's own, or one that a ledger knows.
         advice: the first advice on it, in a sentence.
     """
 
     utilization_percent: float | None = None
     energy_joules: float | None = None
-    source: str | None = None
     workload: str | None = None
     template: str | None = None
     advice: str | None = None
@@ -82,7 +80,6 @@ class Figures:
             energy_joules=as_number(attempt.get("energy_joules"))
             if known and not _is_of_more(elapsed_s, row)
             else None,
-            source="samples" if known else None,
             workload=run.workload,
             template=run.template,
             advice=str(advice.get("message") or "") or None,
@@ -176,7 +173,6 @@ def _from_record(row: Allocation, mine: Measured) -> Measured:
         return mine
     return Measured(
         utilization_percent=sum(known) / len(known),
-        source="js1",
         workload=mine.workload,
         template=mine.template,
         advice=mine.advice,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.collections import search_path
+from hpckit.files import write_shown
 from hpckit.group_report.totals import Totals, Use
 from hpckit.group_report.writing import Table, aligned, markdown_lines, text_lines
 from hpckit.job_spec.arguments import PATH, checked
@@ -149,9 +150,9 @@ class Report:
         Raises:
             OutsideError: it cannot be written.
         """
-        from hpckit.pages.report import write_report_page  # noqa: PLC0415  # seldom
+        from hpckit.pages.report import report_page  # noqa: PLC0415  # seldom
 
-        return write_report_page(self.document(), typed_path(path))
+        return write_shown(typed_path(path), report_page(self.document()), "page")
 
     def _repr_html_(self) -> str:
         import html  # noqa: PLC0415  # for notebooks

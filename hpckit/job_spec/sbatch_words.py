@@ -89,7 +89,7 @@ _SHORT: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
+def read_sbatch(text: str) -> tuple[str, str | None]:
     """Return an option of sbatch and its value, None for a bare flag, of `KEY` or `KEY=VALUE`.
 
     Raises:
@@ -99,22 +99,22 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
     key, equals, value = text.removeprefix("--").partition("=")
     if not re.fullmatch(_KEY, key):
         raise RequestError(
-            f"{where} {text!r}: write a long option of sbatch as KEY or KEY=VALUE, as in "
+            f"--sbatch {text!r}: write a long option of sbatch as KEY or KEY=VALUE, as in "
             "mail-type=END."
         )
     if equals:
-        refuse_unprintable(where, text, value)
+        refuse_unprintable("--sbatch", text, value)
     whole = next((name for name in _GRES if name.startswith(key)), None)
     if whole and whole != key:
-        raise RequestError(f"{where} {text!r}: write --{whole} in full.")
+        raise RequestError(f"--sbatch {text!r}: write --{whole} in full.")
     if whole and re.search(r"(^|[,/\s])gpu\b", value):
-        raise RequestError(f"{where} {text!r}: hpckit asks for GPUs itself. Use --gpus.")
+        raise RequestError(f"--sbatch {text!r}: hpckit asks for GPUs itself. Use --gpus.")
     # sbatch takes any unmistakable beginning of a name for the name.
     own = key if key in OWN else next((name for name in OWN if name.startswith(key)), None)
     if own:
         numbers = re.fullmatch(NUMBERS, value) if own == "array" else None
         instead = named_values(numbers) if numbers else OWN[own]
-        raise RequestError(f"{where} {text!r}: hpckit writes --{own} itself. {instead}".strip())
+        raise RequestError(f"--sbatch {text!r}: hpckit writes --{own} itself. {instead}".strip())
     return key, value if equals else None
 
 

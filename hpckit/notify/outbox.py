@@ -65,7 +65,7 @@ class Outbox:
             self._out.add(sink.name)
         self._tell(f"notify: {line.rstrip('.')}.")
 
-    def post(self, event: Event, claim: str, *, seconds: float = PATIENCE_S) -> None:
+    def post(self, event: Event, claim: str) -> None:
         """Tell those that want an event, if nobody has told of it; return at once."""
         sinks = [sink for sink in self._sinks if wanted(event, sink.events)]
         if not sinks or not self._claims.take(claim):
@@ -75,7 +75,7 @@ class Outbox:
             with self._lock:
                 number = self._count = self._count + 1
                 self._open[number] = (sink.name, time.monotonic())
-            words = (number, sink, event, claim, outcome, seconds)
+            words = (number, sink, event, claim, outcome)
             threading.Thread(target=self._send, args=words, daemon=True).start()
 
     def _send(
@@ -85,10 +85,9 @@ class Outbox:
         event: Event,
         claim: str,
         outcome: dict[str, str],
-        seconds: float,
     ) -> None:
         try:
-            self._deliver(sink, event, seconds)
+            self._deliver(sink, event, PATIENCE_S)
             result = "told"
             with self._lock:
                 self._out.discard(sink.name)

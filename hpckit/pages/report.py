@@ -1,11 +1,9 @@
 """The page of a group's report, made of the document of `hpckit report --json` and nothing else."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
 from hpckit.report.terminal import energy, hours, mass, percent
@@ -38,15 +36,6 @@ _TILES = {
 _HELP = "With the keyboard: Tab to a picture, arrow keys move over it."
 # What the bars of a picture are called, and where the document has them.
 _WEEKS = {"held": "gpu_hours", "used": "gpu_hours_used", "lost to failures": "gpu_hours_failed"}
-
-
-def write_report_page(document: Document, path: Path) -> Path:
-    """Write the page of a report, whole or not at all; return its path.
-
-    Raises:
-        OutsideError: it cannot be written.
-    """
-    return write_shown(path, report_page(document), "page")
 
 
 def report_page(document: Document) -> str:
@@ -153,7 +142,7 @@ def _groups(document: Document) -> Element | None:
     )
     return section(
         f"By {document['by']}",
-        _filter("groups") if len(groups) > 5 else None,
+        _filter() if len(groups) > 5 else None,
         table(
             f"By {document['by']}",
             (document["by"], *_COLUMNS),
@@ -164,8 +153,8 @@ def _groups(document: Document) -> Element | None:
     )
 
 
-def _filter(name: str) -> Element:
-    words = e("input", type="search", data_filters=f"table-{name}")
+def _filter() -> Element:
+    words = e("input", type="search", data_filters="table-groups")
     return e("p", e("label", "Show rows with ", words), " ", e("output"), class_="filter")
 
 

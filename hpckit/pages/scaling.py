@@ -1,11 +1,9 @@
 """The page of a scaling study: what follows of it, pictures over the sizes, tables."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, pairs, section, table
 from hpckit.pages.frame import page
 from hpckit.scaling.document import document, is_certain, rounded
@@ -31,15 +29,6 @@ _ABOUT = {
     "efficiency": "Efficiency",
     "split": "Where the time of a step goes",
 }
-
-
-def write_scaling_page(found: Scaling, path: Path) -> Path:
-    """Write the page of a study, whole or not at all; return its path.
-
-    Raises:
-        OutsideError: it cannot be written.
-    """
-    return write_shown(path, scaling_page(found), "page")
 
 
 def scaling_page(found: Scaling) -> str:

@@ -161,8 +161,3 @@ def fold(text: str, width: int, first: str, rest: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [line.replace(_NO_BREAK, " ") for line in lines]
-
-
-def length(text: str) -> int:
-    """Return how many columns a line takes."""
-    return len(_PAINTED.sub("", text))

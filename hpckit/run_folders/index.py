@@ -6,7 +6,6 @@ It is only a cache: lines are added, and a lost one costs a scan of the runs fol
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,9 +21,9 @@ _INDEX_BYTES = 16 * 2**20
 REPAIR = "hpckit jobs --rebuild"
 
 
-def index_path(environ: Mapping[str, str] = os.environ) -> Path:
+def index_path() -> Path:
     """Return the user's index file."""
-    return state_folder(environ) / "runs.jsonl"
+    return state_folder() / "runs.jsonl"
 
 
 def add_to_index(runs: list[Run]) -> str:

@@ -15,7 +15,7 @@ from hpckit.errors import OutsideError
 from hpckit.file_locks import held_alone
 from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
 from hpckit.frozen import frozen
-from hpckit.paths import is_folder
+from hpckit.paths import is_folder, is_mine
 from hpckit.run_folders.index import (
     IndexEntry,
     entry_of,
@@ -115,21 +115,14 @@ def _looked_at(root: Path) -> FolderFound:
     runs: list[Run] = []
     try:
         for run in list_runs(root, damaged):
-            if not _own(run.dir):
+            if not is_mine(run.dir):
                 break
             runs += [run] if run.mine else []
     except OutsideError as error:
         return FolderFound(dir=root, error=str(error))
     return FolderFound(
-        dir=root, runs=tuple(runs), damaged=tuple(row for row in damaged if _own(row.dir))
+        dir=root, runs=tuple(runs), damaged=tuple(row for row in damaged if is_mine(row.dir))
     )
-
-
-def _own(folder: Path) -> bool:
-    try:
-        return folder.stat().st_uid == os.getuid()
-    except OSError:
-        return False
 
 
 def _counted(row: FolderFound, known: Collection[str]) -> FolderFound:

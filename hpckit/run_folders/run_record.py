@@ -255,11 +255,14 @@ def once_more(record: Mapping[str, Any], job_id: str) -> str:
     return f"hpckit {kind}" if kind else f"hpckit resubmit {job_id}"
 
 
-def refuse_session(record: Mapping[str, Any], what: str) -> None:
-    """Refuse to do to a session what makes no sense for one.
+def refuse_session(record: Mapping[str, Any]) -> None:
+    """Refuse to submit a session again.
 
     Raises:
         RequestError: the run is one.
     """
     if kind := session_kind(record):
-        raise RequestError(f"This run is a session: {what}. Start another: hpckit {kind}")
+        raise RequestError(
+            "This run is a session: resubmit is for jobs that run by themselves. "
+            f"Start another: hpckit {kind}"
+        )

@@ -46,11 +46,11 @@ class Activity:
         return Follower(new[-1].path, _CHUNK_BYTES) if new else None
 
     def _read(self, block: SampleBlock) -> Reading | None:
-        at_s = _first(block, "mono_us", 1e-6)
+        at_s = _first_s(block, "mono_us")
         if at_s is None:
             return None
-        cpu_s = _first(block, "cpu_us", 1e-6)
-        own_s = _first(block, "own_cpu_us", 1e-6) or 0.0
+        cpu_s = _first_s(block, "cpu_us")
+        own_s = _first_s(block, "own_cpu_us") or 0.0
         # The sampler itself is no use of the session.
         before, self._last = self._last, (at_s, None if cpu_s is None else cpu_s - own_s)
         if before is None or at_s <= before[0]:
@@ -66,10 +66,10 @@ class Activity:
         return [*known, *[None] * (self._least - count)]
 
 
-def _first(block: SampleBlock, name: str, factor: float) -> float | None:
+def _first_s(block: SampleBlock, name: str) -> float | None:
     column = block.node(name)
     value = column.to_list()[0] if column else None
-    return None if value is None else value * factor
+    return None if value is None else value * 1e-6
 
 
 def _busy(cores: float | None, gpus: list[int | None]) -> bool | None:

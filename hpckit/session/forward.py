@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
 SSH, STEP, AUTO = "ssh", "srun", "auto"
-WAYS = (AUTO, SSH, STEP)
 # What ssh says once it is in and listens here: its own exit status comes too late.
 _READY = b"hpckit-forward-ready\n"
 _NOTHING = -3  # subprocess.DEVNULL

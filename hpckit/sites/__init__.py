@@ -32,36 +32,26 @@ def list_sites(collections: tuple[Collection, ...]) -> dict[str, Found]:
     return {Path(name).stem: place for name, place in found.items()}
 
 
-def detect_site(
-    collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
-) -> str:
+def detect_site(collections: tuple[Collection, ...]) -> str:
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
-    return _detected(list_sites(collections), collections, environ)
+    return _detected(list_sites(collections), collections)
 
 
-def detect_among(
-    sites: Iterable[Site],
-    collections: tuple[Collection, ...],
-    environ: Mapping[str, str] = os.environ,
-) -> str:
+def detect_among(sites: Iterable[Site], collections: tuple[Collection, ...]) -> str:
     """Return the same of sites that have been read."""
     known = {row.name: row for row in sites}
     ordered = _in_order({name: row.found for name, row in known.items() if row.found}, collections)
-    return environ.get("HPCKIT_SITE") or _first(
-        ((name, known[name].identify) for name in ordered), environ
-    )
+    return os.environ.get("HPCKIT_SITE") or _first((name, known[name].identify) for name in ordered)
 
 
-def _detected(
-    known: Mapping[str, Found], collections: tuple[Collection, ...], environ: Mapping[str, str]
-) -> str:
-    if environ.get("HPCKIT_SITE"):
-        return environ["HPCKIT_SITE"]
+def _detected(known: Mapping[str, Found], collections: tuple[Collection, ...]) -> str:
+    if os.environ.get("HPCKIT_SITE"):
+        return os.environ["HPCKIT_SITE"]
     ordered = _in_order(known, collections)
     try:
-        return _first(zip(ordered, _identifiers(ordered), strict=True), environ)
+        return _first(zip(ordered, _identifiers(ordered), strict=True))
     except ConfigError:  # one that is wrong matters where none before it fits
-        return _first(((name, _identify(row.path)) for name, row in ordered.items()), environ)
+        return _first((name, _identify(row.path)) for name, row in ordered.items())
 
 
 def _in_order(known: Mapping[str, Found], collections: tuple[Collection, ...]) -> dict[str, Found]:
@@ -69,10 +59,10 @@ def _in_order(known: Mapping[str, Found], collections: tuple[Collection, ...]) -
     return dict(sorted(known.items(), key=lambda row: collections.index(row[1].collection)))
 
 
-def _first(sites: Iterable[tuple[str, Mapping[str, str]]], environ: Mapping[str, str]) -> str:
+def _first(sites: Iterable[tuple[str, Mapping[str, str]]]) -> str:
     hostname = functools.cache(full_hostname)  # it may ask a name server: once
     for name, identify in sites:
-        if _identifies(identify, environ, hostname):
+        if _identifies(identify, hostname):
             return name
     return GENERIC
 
@@ -120,7 +110,7 @@ def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
         RequestError: no such site. ConfigError: its file is wrong.
     """
     known = list_sites(collections)
-    name = _detected(known, collections, os.environ) if name is None else name
+    name = _detected(known, collections) if name is None else name
     if name not in known:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
@@ -128,11 +118,9 @@ def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
     return replace(read_site(known[name].path, collections), found=known[name])
 
 
-def _identifies(
-    identify: Mapping[str, str], environ: Mapping[str, str], hostname: Callable[[], str]
-) -> bool:
+def _identifies(identify: Mapping[str, str], hostname: Callable[[], str]) -> bool:
     checks = [
-        _fits(hostname() if key == "hostname" else environ.get(key, ""), pattern)
+        _fits(hostname() if key == "hostname" else os.environ.get(key, ""), pattern)
         for key, pattern in identify.items()
     ]
     return bool(checks) and all(checks)

@@ -3,9 +3,6 @@
 A site's file may also name nodes. The user's own config.yaml wins over it.
 """
 
-import os
-from collections.abc import Mapping
-
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.frozen import frozen
@@ -63,14 +60,14 @@ def _hosts(rows: Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def find_rules(of_site: NodeRules | None, environ: Mapping[str, str] = os.environ) -> NodeRules:
+def find_rules(of_site: NodeRules | None) -> NodeRules:
     """Return what holds: the user's own words, else the site's; the site's nodes in any case.
 
     Raises:
         ConfigError: the user's file is wrong, or others could read or write it.
     """
     site, own = of_site or NodeRules(), NodeRules()
-    folder = config_folder(environ)
+    folder = config_folder()
     path = folder / CONFIG_FILE
     if is_there(path):
         refuse_foreign(folder, CONFIG)

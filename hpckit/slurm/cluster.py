@@ -19,7 +19,6 @@ _GRES = (
 )
 _GRES_UNITS = ["", "k", "m", "g", "t", "p"]
 _VERSION = r"\b(\d\d)\.(\d{1,2})\.(\d+)"
-STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
 _ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS")
 
 
@@ -38,8 +37,6 @@ class NodeGroup:
 
     partition: str
     nodes: tuple[str, ...]
-    state: str
-    available: bool
     cpus: int | None
     memory_mb: int | None
     gres: tuple[Gres, ...]
@@ -149,15 +146,6 @@ def keeps_accounting(told: Mapping[str, str]) -> bool:
     return told.get("AccountingStorageType") not in ("accounting_storage/none", "(null)")
 
 
-def version() -> tuple[int, int, int] | None:
-    """Ask for Slurm's version, as (22, 5, 8).
-
-    Raises:
-        CommandError: There is no sinfo, or it finds no cluster.
-    """
-    return slurm_version(ask(["sinfo", "--version"]).stdout)
-
-
 def mpi_types() -> tuple[str, ...]:
     """Ask srun which kinds of MPI it can start.
 
@@ -248,12 +236,10 @@ def _names(text: str) -> tuple[str, ...] | None:
 
 
 def _node_group(row: Iterable[str]) -> NodeGroup:
-    partition, available, state, cpus, memory_mb, gres, nodes = (cell.strip() for cell in row)
+    partition, _, _, cpus, memory_mb, gres, nodes = (cell.strip() for cell in row)
     return NodeGroup(
         partition=partition,
         nodes=nodes_or_none(nodes) or (),
-        state=state.rstrip(STATE_MARKS),
-        available=available == "up",
         cpus=_count(cpus),
         memory_mb=_count(memory_mb),
         gres=() if gres == "(null)" else parse_gres(gres),

@@ -13,8 +13,8 @@ from hpckit.units import parse_moment
 _ANSWER = r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"
 # 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`; 26.05 says `a using`.
 _WOULD_START = (
-    r"Job \d+ to start at (?P<start>\S+) (?:a )?using (?P<processors>\d+) processors on "
-    r"(?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
+    r"Job \d+ to start at (?P<start>\S+) (?:a )?using \d+ processors on "
+    r"(?:nodes )?(?P<nodes>\S+)"
 )
 # So much of an answer is shown, in characters.
 _SHOWN = 300
@@ -39,7 +39,6 @@ class TestOnly:
     accepted: bool
     start_time: float | None
     nodes: tuple[str, ...] | None
-    partition: str | None
     message: str
 
 
@@ -162,7 +161,6 @@ def parse_test_only(text: str, *, returncode: int) -> TestOnly:
         accepted=returncode == 0,
         start_time=parse_moment(match["start"]) if match else None,
         nodes=nodes_or_none(match["nodes"]) if match else None,
-        partition=match["partition"] if match else None,
         message="\n".join(line for line in lines if line),
     )
 

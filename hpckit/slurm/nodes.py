@@ -9,11 +9,13 @@ from collections.abc import Mapping
 
 from hpckit.frozen import frozen
 from hpckit.slurm.client import ask
-from hpckit.slurm.cluster import STATE_MARKS, Gres, pairs, parse_gres
+from hpckit.slurm.cluster import Gres, pairs, parse_gres
 from hpckit.slurm.rows import parse_count, parse_tres
 from hpckit.units import whole_number
 
 SHOW_NODES = ("scontrol", "--details", "--oneliner", "show", "node")
+# Not responding, powered down, ...: sinfo(1), "NODE STATE CODES".
+_STATE_MARKS = "*~#!%$@^-+"
 # Slurm starts nothing on a node in one of these states, or with one of these flags.
 _OUT = frozenset(
     {
@@ -96,7 +98,7 @@ def _fields(line: str) -> dict[str, str]:
 
 def _node(fields: Mapping[str, str]) -> Node:
     state = fields.get("State", "UNKNOWN").upper()
-    words = {word.strip(STATE_MARKS) for word in state.split("+")}
+    words = {word.strip(_STATE_MARKS) for word in state.split("+")}
     silent = {"NOT_RESPONDING"} if "*" in state else set()
     out = sorted((words | silent) & _OUT)
     cpus = whole_number(fields.get("CPUEfctv", "")) or whole_number(fields.get("CPUTot", ""))

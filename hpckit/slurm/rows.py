@@ -194,7 +194,7 @@ def sacct_record(cells: list[str]) -> JobRecord:
     begun = name == "allocation" and not partition
     if begun and nodes and state is JobState.PENDING:
         state = JobState.RUNNING
-    exit_code, signal = parse_exit(status, state)
+    exit_code = parse_exit(status, state)
     spent = _possible(parse_count(elapsed))
     return JobRecord(
         job_id=job_id,
@@ -214,7 +214,6 @@ def sacct_record(cells: list[str]) -> JobRecord:
         start_time=_start(start, state, nodes, spent),
         end_time=parse_moment(end),
         exit_code=exit_code,
-        signal=signal,
     )
 
 

@@ -220,13 +220,12 @@ class JobRecord:
     start_time: float | None = None
     end_time: float | None = None
     exit_code: int | None = None
-    signal: int | None = None
     restarts: int | None = None
     held_by: str | None = None
 
 
-def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
-    """Read Slurm's `status:signal` as (exit code as in a shell, signal or None).
+def parse_exit(text: str, state: JobState) -> int | None:
+    """Read Slurm's `status:signal` as an exit code, as in a shell.
 
     `0:0` says nothing of a job that did not complete: Slurm also shows it for jobs that were
     cancelled, lost their node or reached their time limit. For a lost node slurmctld makes up a
@@ -234,11 +233,11 @@ def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
     """
     match = re.fullmatch(_EXIT, text.strip())
     if match is None or not is_finished(state) or state is JobState.NODE_FAIL:
-        return None, None
+        return None
     if not is_good(state) and not int(match[1]) and not int(match[2] or 0):
-        return None, None
+        return None
     signal = int(match[2] or 0)
-    return (_SHELLS + signal, signal) if signal else (int(match[1]), None)
+    return _SHELLS + signal if signal else int(match[1])
 
 
 def exit_words(code: int, *, by_accounting: bool) -> str:

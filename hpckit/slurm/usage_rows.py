@@ -60,7 +60,6 @@ class StepUsage:
     """
 
     step: str
-    name: str | None = None
     state: str | None = None
     elapsed_s: int | None = None
     tasks: int | None = None
@@ -166,7 +165,6 @@ def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> Step
     cpu_s, polled = _cpu(row.get("TotalCPU", ""), total.get("cpu", ""), tasks or 1)
     return StepUsage(
         step=step,
-        name=text_or_none(row.get("JobName", "")),
         state=text_or_none(row.get("State", "")),
         elapsed_s=parse_count(row.get("ElapsedRaw", "")),
         tasks=tasks,

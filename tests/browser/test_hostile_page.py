@@ -27,7 +27,7 @@ def attack(number: int) -> str:
 
 
 NAME, MODEL, LOG, TEMPLATE, COLLECTION, PROGRAM_PATH, PARAMETER, VALUE = map(attack, range(8))
-USER, CODE, SITE, PARTITION, FOLDER, SCRIPT, METRIC = map(attack, range(8, 15))
+USER, CODE, SITE, FOLDER, SCRIPT, METRIC = map(attack, range(8, 14))
 # A node's name is in the names of its files.
 HOST = "<img src=x onerror=caught(15)>\"'&amp;"
 TEXTS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.pages.scaling import write_scaling_page
+from hpckit.pages.scaling import scaling_page
 from hpckit.scaling.document import document
 from hpckit.scaling.study import Scaling
 from tests.browser.chromium import PROGRAM, Chromium
@@ -35,7 +35,9 @@ def study() -> Scaling:
 
 @pytest.fixture(scope="module")
 def path(study: Scaling, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_scaling_page(study, tmp_path_factory.mktemp("study") / "page.html")
+    page = tmp_path_factory.mktemp("study") / "page.html"
+    page.write_text(scaling_page(study), encoding="utf-8")
+    return page
 
 
 @pytest.fixture

@@ -25,19 +25,10 @@ from hpckit.parallel import dp  # noqa: E402
 from hpckit.parallel.devices import find_replicas  # noqa: E402
 from hpckit.parallel.dp import LogicalDataParallel, data_parallel  # noqa: E402
 from hpckit.parallel.models import make_model  # noqa: E402
+from tests.parallel.nets import gap, network  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
-
-
-def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).to(dtype)
-
-
-def gap(one: nn.Module, other: nn.Module) -> float:
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return max((mine - wanted).abs().max().item() for mine, wanted in pairs)
 
 
 @settings(max_examples=40)

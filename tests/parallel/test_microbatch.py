@@ -21,16 +21,12 @@ from hpckit.parallel.errors import SetupError  # noqa: E402
 from hpckit.parallel.microbatch import MicrobatchTrainer  # noqa: E402
 from hpckit.parallel.models import make_model  # noqa: E402
 from hpckit.parallel.spans import spans  # noqa: E402
+from tests.parallel.nets import gap, network  # noqa: E402
 
 pytestmark = pytest.mark.torch
 GUIDE = Path(__file__).parents[2] / "docs" / "microbatching.md"
 EXACT = [(torch.float32, 1e-6), (torch.float64, 1e-12)]
 Pair = tuple[torch.Tensor, torch.Tensor]
-
-
-def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).to(dtype)
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -57,11 +53,6 @@ def plain(model: nn.Module, batches: list[Pair], loss: Callable = functional.mse
         losses[-1].backward()
         optimizer.step()
     return [loss.item() for loss in losses]
-
-
-def gap(one: nn.Module, other: nn.Module) -> float:
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return max((mine - wanted).abs().max().item() for mine, wanted in pairs)
 
 
 @settings(max_examples=60)

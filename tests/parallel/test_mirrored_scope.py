@@ -20,6 +20,7 @@ from hpckit.parallel.mirrored import (
     get_replica_context,
     has_strategy,
 )
+from tests.parallel.nets import gap
 from tests.patience import LONG_S
 
 pytestmark = pytest.mark.torch
@@ -71,11 +72,6 @@ def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
         return loss.detach()
 
     return step
-
-
-def gap(one: nn.Module, other: nn.Module) -> float:
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return max((mine - its).abs().max().item() for mine, its in pairs)
 
 
 def parts(strategy: MirroredStrategy) -> tuple[PerReplica[torch.Tensor], ...]:

@@ -4,74 +4,28 @@ import calendar
 import csv
 import io
 import json
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 import hpckit
-from hpckit.group_report.allocations import Allocation, parse_allocations
+from hpckit.group_report.allocations import parse_allocations
 from hpckit.group_report.measured import Measured
-from hpckit.group_report.result import Report, wasteful_job
-from hpckit.group_report.totals import Use, grouped, most_wasteful, total
+from hpckit.group_report.result import Report
+from hpckit.group_report.totals import total
 from hpckit.run_folders.ranks import write_rank
 from hpckit.sites import Costs
-from hpckit.slurm.states import JobState
 from tests.conftest import Answer, add_program
-from tests.js1 import encode
+from tests.report.groups import HOUR, NOW, accounts, js1, moment, row, summary, uncounted, use
 from tests.unit.made import PLAN, make_run, rank
 
 pytestmark = pytest.mark.long
+__all__ = ["accounts"]
 Cli = Callable[..., Answer]
-_SACCT = """#!{python}
-import json, os, sys
-options = dict(word.partition("=")[::2] for word in sys.argv[1:])
-json.dump(options | {{"TZ": os.environ.get("TZ")}}, open({log!r}, "w"))
-columns = options["--format"].split(",")
-for row in json.load(open({rows!r})):
-    print(options["--delimiter"].join(row.get(name, "") for name in columns))
-"""
-NOW = 1_790_010_000
-HOUR = 3600
-
-
-def row(job_id: str, start: float, hours: float, **cells: str) -> dict[str, str]:
-    """Return a finished job of two GPUs on one node."""
-    usual = {
-        "JobID": job_id, "User": "alice", "Account": "lab", "Partition": "gpu",
-        "State": "COMPLETED", "Submit": f"{start - 60:.0f}", "Eligible": f"{start - 30:.0f}",
-        "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}",
-        "ElapsedRaw": f"{hours * HOUR:.0f}", "Suspended": "00:00:00", "TimelimitRaw": "240",
-        "NNodes": "1", "AllocTRES": "cpu=16,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
-        "Cluster": "", "AdminComment": "", "JobName": "train",
-    }  # fmt: skip
-    return usual | cells
-
-
-@pytest.fixture
-def accounts(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], Any]]:
-    """Let sacct print rows; return what tells with which options it was asked."""
-    monkeypatch.setattr(time, "time", lambda: float(NOW))
-
-    def keep(*rows: Mapping[str, str]) -> Callable[[], Any]:
-        log, written = here.parent / "options.json", here.parent / "rows.json"
-        written.write_text(json.dumps(rows))
-        text = _SACCT.format(python=sys.executable, log=str(log), rows=str(written))
-        add_program(here.parent / "bin" / "sacct", text)
-        return lambda: json.loads(log.read_text())
-
-    return keep
-
-
-def js1(*values: float, hours: float = 1, nodes: int = 1) -> str:
-    used = {"gpu_utilization": {str(at): value for at, value in enumerate(values)}}
-    rows = {f"n{at}": used if at == 1 else {} for at in range(1, nodes + 1)}
-    return encode({"nodes": rows, "total_time": hours * HOUR, "gpus": 2})
 
 
 def test_hours_are_those_inside_the_time_of_the_report(accounts, cli: Cli) -> None:
@@ -187,11 +141,6 @@ def test_a_start_that_accounting_lost_leaves_out_suspended_time() -> None:
     assert found.share_held == 0.5
 
 
-def moment(text: str) -> float:
-    """Read a moment that sacct was given, in UTC."""
-    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
-
-
 def test_the_hour_that_a_night_has_twice_is_asked_for_in_utc(
     accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,127 +212,6 @@ def test_a_cluster_without_accounting_is_one_error(here: Path, cli: Cli) -> None
     answer = cli("report")
     assert answer.status == 3
     assert "This cluster keeps no accounting" in answer.err
-
-
-def test_a_user_whom_nobody_knows_is_a_wrong_word(here: Path, cli: Cli) -> None:
-    add_program(here.parent / "bin" / "sacct", "#!/bin/sh\necho 'sacct: error: Invalid user id: "
-                "nobody7' >&2\nexit 1\n")  # fmt: skip
-    answer = cli("report", "--user", "nobody7")
-    assert answer.status == 2
-    assert "--user 'nobody7': this machine knows no such user." in answer.err
-
-
-def sacctmgr(here: Path, *names: str, refuses: bool = False) -> Path:
-    """Let sacctmgr show these users or accounts; return the log of how it was asked."""
-    lines = "".join(f"echo {name}\n" for name in names)
-    log = here.parent / "sacctmgr.log"
-    no = "echo 'sacctmgr: error: Access/permission denied' >&2; exit 1\n" if refuses else ""
-    text = f'#!/bin/sh\necho "$*" >> {log}\n{no}{lines}'
-    add_program(here.parent / "bin" / "sacctmgr", text)
-    return log
-
-
-@pytest.mark.parametrize(
-    ("words", "names", "said"),
-    [
-        (("--account", "nosuch"), ("root", "lab", "other"),
-         "--account 'nosuch': Slurm's accounting has no such account. Known: lab, other, root."),
-        (("--account", "lab", "--account", "alb"), ("root", "lab", "other"),
-         "--account 'alb': Slurm's accounting has no such account. Did you mean 'lab'?"),
-        (("--user", "daemon"), ("root", *(f"u{at}" for at in range(20))),
-         "--user 'daemon': Slurm's accounting has no such user. sacctmgr show user lists them."),
-    ],
-)  # fmt: skip
-def test_a_name_that_accounting_does_not_have_is_a_wrong_word(
-    accounts, here: Path, cli: Cli, words: tuple[str, ...], names: tuple[str, ...], said: str
-) -> None:
-    accounts(*([row("1", NOW - HOUR, 0.5)] if "lab" in words else []))
-    sacctmgr(here, *names)
-    answer = cli("report", *words)
-    assert (answer.status, answer.out) == (2, "")
-    assert said in answer.err
-
-
-@pytest.mark.parametrize("name", ["deep learning", "théorie", "o=hpc:lab", "lab@corp"])
-def test_an_account_may_have_any_name_that_slurm_takes(
-    accounts, here: Path, cli: Cli, name: str
-) -> None:
-    asked = accounts(row("1", NOW - HOUR, 0.5, Account=name))
-    said = json.loads(cli("report", "--account", name, "--by", "account", "--json").out)
-    assert [group["name"] for group in said["groups"]] == [name]
-    assert asked()["--accounts"] == name
-    accounts()
-    sacctmgr(here, "root", "lab", f"'{name}'")
-    answer = cli("report", "--account", name, "--json")
-    assert (answer.status, len(json.loads(answer.out)["notes"])) == (0, 1)
-
-
-@pytest.mark.parametrize("unknown", ["alic", "daemon"])
-def test_names_are_hidden_in_the_error_of_an_unknown_one(
-    accounts, here: Path, cli: Cli, unknown: str
-) -> None:
-    accounts()
-    sacctmgr(here, "root", "alice", "mallory")
-    answer = cli("report", "--anonymous", "--user", unknown)
-    assert answer.status == 2
-    assert f"--user '{unknown}'" in answer.err
-    assert "sacctmgr show user lists them" in answer.err
-    assert not any(name in answer.err for name in ("alice", "mallory"))
-
-
-def test_who_has_no_job_in_the_time_is_said(accounts, here: Path, cli: Cli) -> None:
-    rows = accounts(row("1", NOW - HOUR, 0.5))
-    log = sacctmgr(here, "root", "lab", "other", "alice", "daemon")
-    why = "; Slurm shows others' jobs only where the site allows it"
-    for words, whose in (
-        ("-A lab -A OTHER", "account OTHER"),
-        ("-u alice -u daemon", "daemon"),
-        ("-u alice -u 1", "daemon"),  # its number
-        ("-u alice -u daemon -u bin --hide-names", "2 users"),
-        ("-A lab -A other -u alice -u daemon", None),
-    ):
-        sacctmgr(here, "root", "lab", "other", "alice", "daemon", "bin")
-        said = json.loads(cli("report", *words.split(), "--json").out)["notes"]
-        two = [f"no job of {name} is in this time{why}" for name in ("daemon", "account other")]
-        assert said == ([f"no job of {whose} is in this time{why}"] if whose else two)
-    accounts()
-    whole = cli("report", "-u", "alice", "-A", "lab").out
-    assert f"no job of alice in account lab is in this time{why}" in whole
-    # One's own jobs, or everybody's: there is nobody to ask about.
-    log.unlink()
-    assert "  no job of" not in cli("report", "--all").out
-    assert rows()
-
-
-def test_nobody_asks_about_ones_own_name(accounts, here: Path, cli: Cli, monkeypatch) -> None:
-    accounts()
-    log = sacctmgr(here, "root", "lab")
-    monkeypatch.setattr("getpass.getuser", lambda: "me")
-    for words in ((), ("--user", "me")):
-        assert json.loads(cli("report", *words, "--json").out)["notes"] == [
-            "no job of me is in this time"
-        ]
-    assert not log.exists()
-
-
-@pytest.mark.parametrize(
-    ("names", "why"),
-    [
-        (None, "'sacctmgr' exited with status 1: sacctmgr: error: Access/permission denied"),
-        ((), "sacctmgr shows you no other accounts"),  # a site that shows nobody others
-        (("root",), "sacctmgr shows you no other accounts"),  # or one without associations
-    ],
-)
-def test_a_site_that_does_not_say_which_accounts_there_are_gets_a_note(
-    accounts, here: Path, cli: Cli, names: tuple[str, ...] | None, why: str
-) -> None:
-    accounts()
-    sacctmgr(here, *(names or ()), refuses=names is None)
-    answer = cli("report", "--account", "lab", "--json")
-    assert answer.status == 0
-    first, second = json.loads(answer.out)["notes"]
-    assert first.startswith("no job of account lab is in this time")
-    assert second == f"hpckit cannot tell whether Slurm has this account: {why}"
 
 
 def test_a_text_that_is_no_answer_is_not_taken_for_no_jobs(here: Path, cli: Cli) -> None:
@@ -508,14 +336,6 @@ def test_a_record_of_another_attempt_says_nothing_of_this_one(accounts, cli: Cli
     assert (whole["gpu_hours"], whole["gpu_hours_measured"]) == (12, 8)
 
 
-def summary(start: float, used: float, covered: float = 95.0) -> dict[str, Any]:
-    attempt = {
-        "start": start, "gpu_utilization_percent": used, "gpu_coverage_percent": covered,
-        "energy_joules": 7.2e6, "elapsed_s": 7200,
-    }  # fmt: skip
-    return {"attempts": [attempt], "advice": [{"message": "Ask for one GPU."}]}
-
-
 def test_ones_own_runs_say_what_was_used(accounts, cli: Cli, here: Path) -> None:
     start = NOW - 5 * HOUR
     accounts(row("11", start, 2), row("12", start, 1), row("13", start, 1))
@@ -580,115 +400,10 @@ def test_names_can_be_hidden(accounts, cli: Cli, here: Path) -> None:
     ]  # fmt: skip
 
 
-def use(begin: float, end: float, percent: float | None = None, **changes: Any) -> Use:
-    held = Allocation(
-        job_id="1", user="u", account="a", partition="p", name="n", state=JobState.COMPLETED,
-        submit=begin, start=begin, end=end, wait_s=5.0, nodes=1, gpus=1, gpu_type=None,
-        limit_s=None,
-    )  # fmt: skip
-    measured = Measured(utilization_percent=percent, energy_joules=3.6e6)
-    return Use(row=replace(held, **changes), measured=measured, begin=begin, end=end)
-
-
-@pytest.mark.parametrize("kind", ["day", "week", "month"])
-def test_a_job_over_midnight_counts_on_both_sides(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setenv("TZ", "Europe/Stockholm")
-    time.tzset()
-    try:
-        # From a Friday noon to a Monday noon, over the night in which clocks go back an hour.
-        begin = time.mktime((2026, 10, 23, 12, 0, 0, 0, 0, -1))
-        end = time.mktime((2026, 10, 26, 12, 0, 0, 0, 0, -1))
-        found = grouped([use(begin, end, 50)], kind)
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-    hours = {name: one.gpu_hours for name, one in found.items()}
-    if kind == "day":
-        assert hours == {
-            "2026-10-23": 12, "2026-10-24": 24, "2026-10-25": 25, "2026-10-26": 12,
-        }  # fmt: skip
-    elif kind == "week":
-        assert hours == {"2026-W43": 12 + 24 + 25, "2026-W44": 12}
-    else:
-        assert hours == {"2026-10": 73}
-    assert [one.wait_median_s for one in found.values()][1:] == [None] * (len(found) - 1)
-    assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
-
-
-DAY = 24 * HOUR
-# Of a day, wherever this runs: days of a report are local ones.
-MIDNIGHT = time.mktime((2026, 1, 11, 0, 0, 0, 0, 0, -1))
-
-
-def test_a_job_over_the_end_of_a_month_counts_in_both() -> None:
-    begin = time.mktime((2026, 2, 28, 22, 0, 0, 0, 0, -1))
-    found = grouped([use(begin, begin + 3 * HOUR)], "month")
-    assert {name: one.gpu_hours for name, one in found.items()} == {"2026-02": 2, "2026-03": 1}
-
-
-def test_suspended_time_is_spread_evenly_over_days() -> None:
-    one = use(MIDNIGHT + 0.5 * DAY, MIDNIGHT + 2 * DAY, suspended_s=0.5 * DAY)
-    found = grouped([one], "day").values()
-    assert [one.gpu_hours for one in found] == [pytest.approx(8), pytest.approx(16)]
-
-
-def test_what_was_asked_for_counts_once_where_an_attempt_ended() -> None:
-    over_midnight = use(MIDNIGHT + 0.5 * DAY, MIDNIGHT + 2.5 * DAY, limit_s=3 * DAY)
-    one_day = use(MIDNIGHT + 1.25 * DAY, MIDNIGHT + 1.5 * DAY, limit_s=DAY)
-    ended_later = use(MIDNIGHT + DAY, MIDNIGHT + 1.5 * DAY, limit_s=DAY)
-    ended_later = replace(ended_later, row=replace(ended_later.row, end=MIDNIGHT + 10 * DAY))
-    uses = [over_midnight, one_day, ended_later]
-    of_days = grouped(uses, "day").values()
-    assert [(one.gpu_hours_asked, one.gpu_hours_ended) for one in of_days] == [
-        (0, 0), (24, 6), (72, 48),
-    ]  # fmt: skip
-    whole = total(uses)
-    assert (whole.gpu_hours_asked, whole.gpu_hours_ended) == (96, 54)
-
-
-def test_attempts_of_a_job_are_one_job_whose_last_end_counts() -> None:
-    first = use(0, HOUR, None, state=JobState.NODE_FAIL)
-    second = use(2 * HOUR, 4 * HOUR, 75.0)
-    whole = total([second, first])
-    assert (whole.jobs, whole.failed_jobs, whole.gpu_hours) == (1, 0, 3)
-    assert (whole.gpu_hours_failed, whole.gpu_hours_unused) == (1, 0.5)
-    ((last, all_of_it, wasted),) = most_wasteful([second, first], 5)
-    assert (last, all_of_it, wasted) == (second, whole, 1.5)
-
-
-@pytest.mark.parametrize(
-    ("before", "used"),
-    [
-        (20.0, 35.0),  # 6 h at 20 %, 2 h at 80 %
-        (None, None),  # of a quarter of the hours
-    ],
-)
-def test_a_wasteful_jobs_utilization_is_that_of_the_hours_beside_it(
-    before: float | None, used: float | None
-) -> None:
-    attempts = [use(0, 6 * HOUR, before, state=JobState.NODE_FAIL), use(7 * HOUR, 9 * HOUR, 80.0)]
-    job = wasteful_job(*most_wasteful(attempts, 1)[0])
-    assert (job.state, job.gpu_hours, job.gpu_hours_wasted) == ("COMPLETED", 8, 6.4)
-    assert job.utilization_percent == (None if used is None else pytest.approx(used))
-
-
-def test_an_attempt_of_which_little_is_unknown_leaves_the_job_known() -> None:
-    attempts = [use(0, HOUR, None, state=JobState.NODE_FAIL), use(2 * HOUR, 8 * HOUR, 75.0)]
-    assert wasteful_job(*most_wasteful(attempts, 1)[0]).utilization_percent == 75
-
-
 def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:
     accounts(row("1", NOW - HOUR, 0.5, AllocTRES="cpu=1,gres/shard=3,node=1"))
     said = cli("report").out
     assert "of 1 attempt Slurm does not say how many GPUs it had: it counts as none" in said
-
-
-def uncounted(here: Path) -> None:
-    """Let the cluster have GPUs that its accounting does not list, as Slurm's default is."""
-    config = "GresTypes = gpu\nAccountingStorageTRES = cpu,mem,energy,node,billing"
-    add_program(here.parent / "bin" / "scontrol", f"#!/bin/sh\necho '{config}'\n")
 
 
 def test_gpus_that_accounting_does_not_list_are_not_none(accounts, cli: Cli, here: Path) -> None:

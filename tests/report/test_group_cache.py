@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Answer, add_program
-from tests.report.test_group import HOUR, NOW, moment, row
+from tests.report.groups import HOUR, NOW, moment, row
 
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]

@@ -12,9 +12,9 @@ import yaml
 import hpckit
 from hpckit.group_report.totals import KINDS
 from tests.conftest import Answer, write_files
+from tests.report.groups import HOUR, NOW, accounts, js1, row, summary
 from tests.report.html import addresses, allowed, at, data_of, figures, hash_of, read_html
 from tests.report.made import REPORT_SCHEMA_FILE
-from tests.report.test_group import HOUR, NOW, accounts, js1, row, summary
 from tests.unit.made import make_run
 
 pytestmark = pytest.mark.long

@@ -13,7 +13,7 @@ import yaml
 
 import hpckit
 from tests.conftest import Answer, add_program, write_files
-from tests.report.test_group import HOUR, NOW, accounts, row, summary, uncounted
+from tests.report.groups import HOUR, NOW, accounts, row, summary, uncounted
 from tests.unit.lab import make_lab
 from tests.unit.made import make_run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Answer, add_program
-from tests.report.test_group import HOUR, NOW, accounts, row
+from tests.report.groups import HOUR, NOW, accounts, row
 from tests.report.test_group_ledger import ME, ledger, line, put
 
 pytestmark = pytest.mark.long

@@ -14,7 +14,7 @@ from hpckit.paths import user_name
 from hpckit.report.known_job import KnownJob, SampledJob
 from hpckit.report.monitoring import _names
 from hpckit.report.targets import Target
-from tests.conftest import Answer, write_files
+from tests.conftest import Answer, document, write_files
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import SCHEMA_FILE, START, write_samples
 from tests.unit.played_slurm import OFF, answers, down
@@ -34,13 +34,6 @@ def silent(fake_slurm: Path) -> Path:
 def sampled(folder: Path, host: str = "n1", **more: Any) -> Path:
     """Write ten minutes of two GPUs, by default as job 555."""
     return write_samples(folder, [BUSY, IDLE], host=host, **{"ids": {"job_id": "555"}} | more)
-
-
-def document(cli: Cli, *words: str) -> dict[str, Any]:
-    answer = cli("stats", *words, "--json")
-    assert (answer.status, answer.err) == (0, "")
-    found: dict[str, Any] = json.loads(answer.out)
-    return found
 
 
 def refused(cli: Cli, *words: str) -> str:

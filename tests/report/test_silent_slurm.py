@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from hpckit.run_folders.ranks import write_rank
-from tests.conftest import Answer, add_program
+from tests.conftest import Answer, add_program, document
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, write_samples
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.played_slurm import OFF, answers, down, end_ranks, squeue_row
 
 Cli = Callable[..., Answer]
-
-
-def document(cli: Cli, *words: str) -> dict[str, Any]:
-    answer = cli("stats", *words, "--json")
-    assert (answer.status, answer.err) == (0, "")
-    found: dict[str, Any] = json.loads(answer.out)
-    return found
 
 
 def note(found: dict[str, Any], code: str) -> str:

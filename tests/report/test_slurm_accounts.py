@@ -10,7 +10,7 @@ import pytest
 
 from hpckit.run_folders.ranks import write_rank
 from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
-from tests.conftest import Answer
+from tests.conftest import Answer, document
 from tests.js1 import encode
 from tests.report.accounting import keep_accounts, row
 from tests.report.html import data_of, read_html
@@ -26,13 +26,6 @@ HOUR = [50.0] * 361
 @pytest.fixture
 def programs(here: Path) -> Path:
     return here.parent / "bin"
-
-
-def document(cli: Cli, *words: str) -> dict[str, Any]:
-    answer = cli("stats", *words, "--json")
-    assert (answer.status, answer.err) == (0, "")
-    found: dict[str, Any] = json.loads(answer.out)
-    return found
 
 
 def codes(found: dict[str, Any]) -> list[str]:

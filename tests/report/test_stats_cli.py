@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import jsonschema
 import pytest
@@ -17,7 +16,7 @@ from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode
 from hpckit.stats.samples.records import Note
 from hpckit.stats.summary.figures import GpuUse
-from tests.conftest import Answer
+from tests.conftest import Answer, document
 from tests.js1 import encode
 from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples
 
@@ -30,13 +29,6 @@ def run(here: Path) -> Path:
     folder = make_run(here / "runs")
     write_samples(folder / "samples", [BUSY, BUSY, BUSY, IDLE])
     return folder
-
-
-def document(cli: Cli, *words: str) -> dict[str, Any]:
-    answer = cli("stats", *words, "--json")
-    assert (answer.status, answer.err) == (0, "")
-    found: dict[str, Any] = json.loads(answer.out)
-    return found
 
 
 def test_the_page_fits_a_screen_and_says_what_matters(run: Path, cli: Cli) -> None:

@@ -16,8 +16,8 @@ from hpckit.render.filters import ALL_FILTERS
 from hpckit.render.reports import render_report
 from hpckit.render.writers import FILTERS
 from tests.conftest import Answer, write_files
+from tests.report.groups import HOUR, NOW, accounts, row
 from tests.report.made import make_run, write_samples
-from tests.report.test_group import HOUR, NOW, accounts, row
 from tests.unit.made import BUILTIN
 
 __all__ = ["accounts"]  # a fixture

@@ -6,7 +6,7 @@ the edges of a job of some seconds is as little as 1/6 s is in a job of minutes.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,12 +24,14 @@ from tests.slurm.conftest import (
     Record,
     accounted,
     add_site,
+    desk_in,
     eventually,
     processes_of,
 )
+from tests.slurmbox.fixture import Slurm
 from tests.stats.conftest import Played
 from tests.stats.exact import Exact, Row, close, read_log
-from tests.stats.stub.script import Gpu, Steps, Stub, busy, uuid
+from tests.stats.stub.script import Gpu, Steps, Stub, build_library, busy, uuid
 
 NODES = ("c1", "c2")
 SCALE = 32.0
@@ -99,6 +101,13 @@ class Theatre:
             job_id=record["job_id"],
             run_dir=Path(record["run_dir"]),
         )
+
+
+@pytest.fixture(scope="module")
+def theatre(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+    folder = tmp_path_factory.mktemp("theatre")
+    with desk_in(folder, slurm) as desk:
+        yield Theatre(desk=desk, library=build_library(folder))
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,6 @@ import secrets
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +14,14 @@ from hpckit.group_report.allocations import Allocation, ask_allocations
 from hpckit.group_report.cache import SETTLED_S, allocations
 from hpckit.group_report.ledgers import Asked
 from hpckit.render.writers import format_hours
-from tests.report.test_group import moment
-from tests.slurm.conftest import accounted, desk_in
-from tests.slurm.playing import NODES, Show, Theatre, gpu
-from tests.slurmbox.fixture import Slurm
-from tests.stats.stub.script import build_library
+from tests.report.groups import moment
+from tests.slurm.conftest import accounted
+from tests.slurm.playing import NODES, Show, Theatre, gpu, theatre
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+__all__ = ["theatre"]
 GPUS = {host: [gpu(host, at, [(0, 20 + 40 * at)]) for at in range(4)] for host in NODES}
 COLUMNS = "JobName,Account,State,ElapsedRaw,AllocTRES,JobID"
-
-
-@pytest.fixture(scope="module")
-def theatre(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    folder = tmp_path_factory.mktemp("theatre")
-    with desk_in(folder, slurm) as desk:
-        yield Theatre(desk=desk, library=build_library(folder))
 
 
 def gpu_seconds(theatre: Theatre, names: set[str]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 import shlex
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +10,12 @@ import pytest
 from hpckit.stats.samples.lines import Damage
 from hpckit.stats.samples.reading import read_records
 from hpckit.stats.samples.records import Header, Sample, samples_files
-from tests.slurm.conftest import HPCKIT, Desk, Record, accounted, desk_in, eventually
-from tests.slurm.playing import CLOCK, NODES, Theatre, gpu
+from tests.slurm.conftest import HPCKIT, Desk, Record, accounted, eventually
+from tests.slurm.playing import CLOCK, NODES, Theatre, gpu, theatre
 from tests.slurm.test_stats_sources import sbatch, stats
-from tests.slurmbox.fixture import Slurm
-from tests.stats.stub.script import build_library
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+__all__ = ["theatre"]
 COLUMNS = "State,Submit,Start,End,ElapsedRaw,Suspended"
 PART_S = 8.0
 LEVELS = {"c1": 90, "c2": 30}
@@ -50,13 +48,6 @@ class Resized:
     def gpu_hours(self) -> tuple[float, float]:
         """GPU-hours of each part."""
         return 4 * self.seconds[0] / 3600, 2 * self.seconds[1] / 3600
-
-
-@pytest.fixture(scope="module")
-def theatre(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    folder = tmp_path_factory.mktemp("theatre")
-    with desk_in(folder, slurm) as desk:
-        yield Theatre(desk=desk, library=build_library(folder))
 
 
 @pytest.fixture(scope="module")

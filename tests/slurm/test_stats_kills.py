@@ -9,12 +9,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import HPCKIT, Record, accounted, desk_in, eventually, processes_of
+from tests.slurm.conftest import HPCKIT, Record, accounted, eventually, processes_of
 from tests.slurm.playing import (
     CLOCK,
     NODES,
@@ -25,26 +24,20 @@ from tests.slurm.playing import (
     assert_coverage,
     assert_whole,
     gpu,
+    theatre,
 )
 from tests.slurmbox import daemons
 from tests.slurmbox.fixture import Slurm
 from tests.stats.conftest import Played
 from tests.stats.exact import assert_gpu
-from tests.stats.stub.script import build_library
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+__all__ = ["theatre"]
 
 GPUS = {host: [gpu(host, index, [(0, 60)]) for index in range(4)] for host in NODES}
 PAIR = ("--nodes", "2", "--gpus", "1")
 LONG = "600"
 LAST_S = 5.0
-
-
-@pytest.fixture(scope="module")
-def theatre(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    folder = tmp_path_factory.mktemp("theatre")
-    with desk_in(folder, slurm) as desk:
-        yield Theatre(desk=desk, library=build_library(folder))
 
 
 @pytest.fixture(scope="module", autouse=True)

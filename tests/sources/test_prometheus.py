@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hpckit
-from tests.conftest import Answer, add_program
+from tests.conftest import Answer, add_program, document
 from tests.report.made import START, make_run, write_samples
 from tests.sources.conftest import LATER, Site
 from tests.sources.series import CORES_USED, GPUS, LIMIT, MEMORY, SECONDS
@@ -20,13 +20,6 @@ Accounts = Callable[..., Path]
 # Of these hpckit's own samples say more, or something else.
 _OWN = {"samples"}
 LAB = {"name": "lab"}
-
-
-def document(cli: Cli, *words: str) -> dict[str, Any]:
-    answer = cli("stats", *words, "--json")
-    assert (answer.status, answer.err) == (0, "")
-    found: dict[str, Any] = json.loads(answer.out)
-    return found
 
 
 def own_samples(here: Path) -> None:

@@ -258,8 +258,7 @@ def test_told_to_end_while_the_driver_hangs(start: Start, tmp_path: Path) -> Non
     patient = tmp_path / "patient"
     patient.mkdir()
     (patient / "sitecustomize.py").write_text(
-        "from hpckit.stats.sampler.gpuset import GpuSet\n"
-        "GpuSet.__init__.__kwdefaults__['hang_s'] = 600.0\n"
+        "from hpckit.stats.sampler import gpuset\ngpuset._HANG_S = 600.0\n"
     )
     running = start([busy(0, hang=30)], scale=15.0, env={"PYTHONPATH": f"{patient}:{Path.cwd()}"})
     running.play_until(36)
@@ -274,8 +273,9 @@ def test_a_job_that_is_suspended_while_a_gpu_is_read(start: Start, tmp_path: Pat
     stops.mkdir()
     (stops / "sitecustomize.py").write_text(
         "import os, signal, time\n"
-        "from hpckit.stats.sampler.gpuset import GpuReader, GpuSet\n"
-        "GpuSet.__init__.__kwdefaults__['hang_s'] = 1.5\n"
+        "from hpckit.stats.sampler import gpuset\n"
+        "from hpckit.stats.sampler.gpuset import GpuReader\n"
+        "gpuset._HANG_S = 1.5\n"
         "read = GpuReader.sample\n"
         "def sample(reader, now_us):\n"
         "    GpuReader.sample = read\n"

@@ -1,6 +1,7 @@
 """Clusters of `tests/recorded/detect`, and what init makes of them."""
 
 from pathlib import Path
+from typing import Any
 
 from hpckit.detect.answers import Detected, Folder, ModuleSystem, Reply, Surroundings, read_answers
 from hpckit.detect.login_node import questions
@@ -47,6 +48,12 @@ def load(page: str, folder: Path, name: str = "found") -> Site:
     path = folder / f"{name}.yaml"
     path.write_text(page, encoding="utf-8")
     return read_site(path)
+
+
+def a_site(**changed: Any) -> Site:
+    names = ("account", "partition", "qos")
+    defaults = {name: changed.pop(name) for name in names if name in changed}
+    return Site(name="mine", description="x", defaults=defaults, **changed)
 
 
 def site(version: str, folder: Path, /, **changed: str) -> Site:

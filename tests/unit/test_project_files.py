@@ -150,7 +150,7 @@ def test_folders_over_a_project_end_where_places_for_all_begin(
     assert over("work/a/b/c/d") == ["home/work/a", "home/work/a/b", "home/work/a/b/c"]
     assert over("work/a") == ["home/work"]
     assert over("work") == ["home"]  # what lies beside a folder in the home is found, too
-    monkeypatch.setattr("hpckit.code.project._is_mine", lambda folder: folder != home / "work/a")
+    monkeypatch.setattr("hpckit.code.project.is_mine", lambda folder: folder != home / "work/a")
     assert over("work/a/b/c") == ["home/work/a/b"]
 
 

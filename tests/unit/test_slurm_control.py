@@ -49,7 +49,6 @@ def test_a_job_that_would_start_says_when_and_where(using: str) -> None:
     verdict = parse_test_only(line + "\n", returncode=0)
     assert verdict.accepted
     assert (verdict.start_time, verdict.nodes) == (1795236456.0, ("c1", "c2"))
-    assert verdict.partition == "gpu"
     assert verdict.message == line.removeprefix("sbatch: ")
 
 
@@ -93,5 +92,4 @@ def test_a_refusal_is_slurms_own_words() -> None:
 def test_an_older_slurms_sentence_is_read_after_a_filters_own_line() -> None:
     verdict = parse_test_only(slurm_said("test-only-20.11-documented.txt"), returncode=0)
     assert verdict.nodes == ("g01", "g02")
-    assert verdict.partition is None
     assert verdict.start_time is not None

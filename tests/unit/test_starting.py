@@ -16,7 +16,7 @@ from hpckit.run_folders.ranks import read_ranks
 from hpckit.slurm.states import JobState
 from tests.conftest import add_program
 from tests.unit.made import make_run
-from tests.unit.test_payload import one_rank
+from tests.unit.test_rank_ends import one_rank
 
 ELF = Path("/bin/true").read_bytes()
 

@@ -94,7 +94,7 @@ def _ended_badly(record: JobRecord) -> bool:
 
 
 def _ended(record: JobRecord, status: str, restarts: int) -> JobRecord:
-    exit_code, _ = parse_exit(status, record.state)
+    exit_code = parse_exit(status, record.state)
     return replace(record, exit_code=exit_code, restarts=restarts)
 
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 from hpckit.collections import Found
 from hpckit.documents import text_of
-from hpckit.kept import kept, stamp
+from hpckit.kept import kept, makers
 from hpckit.stats.advice.expressions import Expression, Field, Text
 from hpckit.stats.advice.functions import Kind
 from hpckit.stats.advice.rules import Marks, Rule, Severity, switched_off
@@ -37,14 +35,8 @@ def read_rules(files: Iterable[Found]) -> list[Rule]:
 
         return [_plain_rule(parse_rule(text, place)) for place, text in found]
 
-    rows = kept(read, *texts, *_makers())
+    rows = kept(read, *texts, *makers(*(f"hpckit.{name}" for name in _MADE_BY)))
     return [_rule(row, place) for row, (place, _) in zip(rows, found, strict=True)]
-
-
-@cache
-def _makers() -> tuple[str, ...]:
-    places = (find_spec(f"hpckit.{name}") for name in _MADE_BY)
-    return tuple(stamp(place.origin) for place in places if place and place.origin)
 
 
 def _plain_rule(rule: Rule) -> dict[str, Any]:

@@ -91,13 +91,13 @@ def advised(job: JobUse, timelines: Sequence[Timeline] = ()) -> tuple[JobUse, tu
         return replace(job, notes=(note, *job.notes)), ()
 
 
-def rules_for(site_name: str | None) -> tuple[Rule, ...]:
-    """Return the rules as a site has them.
+def rules_here() -> tuple[Rule, ...]:
+    """Return the rules as this site has them.
 
     Raises:
         ConfigError: a rule, or what the site says of one, is wrong.
     """
-    return _rules(search_path(), site_name)
+    return _rules(search_path(), None)
 
 
 def site_called(name: str | None) -> Site | None:

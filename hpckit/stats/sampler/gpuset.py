@@ -115,17 +115,13 @@ class GpuSet:
         environ: Mapping[str, str],
         tell: Tell,
         hurry: Callable[[], bool],
-        *,
-        open_s: float = _OPEN_S,
-        hang_s: float = _HANG_S,
     ) -> None:
         self._tell = tell
         self._hurry = hurry
-        self._hang_s = hang_s
         self._lost: set[int] = set()
         self._hung: set[int] = set()
         self._worker = Worker()
-        self.opened = self._open(environ, open_s)
+        self.opened = self._open(environ)
 
     @property
     def table(self) -> tuple[GpuInfo, ...]:
@@ -167,11 +163,11 @@ class GpuSet:
             for state in self._each(GpuReader.state, GpuState())
         )
 
-    def _open(self, environ: Mapping[str, str], seconds: float) -> Opened:
+    def _open(self, environ: Mapping[str, str]) -> Opened:
         call = self._worker.ask(lambda: _start(environ, self._tell))
-        if not self._finished(call, seconds, ()):
+        if not self._finished(call, _OPEN_S, ()):
             self._leave_worker()
-            why = f"NVML did not start within {seconds:g} s"
+            why = f"NVML did not start within {_OPEN_S:g} s"
             if self._hurry():
                 why = "The sampler was told to end before NVML had started"
             self._tell("no_nvml", f"{why}: no GPU figures.", None)
@@ -196,7 +192,7 @@ class GpuSet:
         while left:
             turn: _Round[Reading] = _Round(positions=left)
             call = self._worker.ask(partial(self._work, turn, read))
-            done = self._finished(call, self._hang_s, turn.results)
+            done = self._finished(call, _HANG_S, turn.results)
             results |= turn.results
             if done:
                 call.result()
@@ -209,9 +205,7 @@ class GpuSet:
                 break
             for at in silent[:1]:
                 self._hung.add(at)
-                text = (
-                    f"The driver did not answer for {self._hang_s:g} s; the GPU is no longer read."
-                )
+                text = f"The driver did not answer for {_HANG_S:g} s; the GPU is no longer read."
                 self._lose(at, "gpu_hang", text)
             left = tuple(silent[1:])
         return results

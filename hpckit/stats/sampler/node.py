@@ -128,7 +128,7 @@ def _namespace(proc: Path) -> int:
     return path.stat().st_ino if path.exists() else 0
 
 
-def boot_id(proc: Path = Path("/proc")) -> str | None:
+def boot_id() -> str | None:
     """Return what tells this boot of the node from others."""
-    path = proc / "sys/kernel/random/boot_id"
+    path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else None

@@ -117,7 +117,6 @@ def add_up(files: Sequence[Columns], span: Span) -> AttemptSums:
         nodes=tuple(
             tally_node(
                 group,
-                span.restart,
                 due_us,
                 span.memory_limit_bytes,
                 suspended_us=span.suspended_s * 1e6,

@@ -89,11 +89,6 @@ def within(parts: Sequence[Interval], begin: float, end: float) -> int:
     return round(float(length(near)) - over)
 
 
-def outside(begin: int, end: int, parts: Sequence[Interval]) -> int:
-    """Return how much of an interval lies in none of others, which do not touch."""
-    return end - begin - within(parts, begin, end)
-
-
 Number = TypeVar("Number", int, float)
 
 

@@ -8,7 +8,7 @@ from hpckit.stats.samples.records import SPOT
 from hpckit.stats.summary.coverage import enough_of, percent_of
 from hpckit.stats.summary.figures import GpuUse
 from hpckit.stats.summary.gpu_tally import METRICS, POWER, GpuTally
-from hpckit.stats.summary.over_time import Sum, add, add_known, figure, mean, most, scaled
+from hpckit.stats.summary.over_time import Sum, add, add_known, figure, most, scaled
 from hpckit.stats.summary.troubles import Throttling
 
 
@@ -59,7 +59,7 @@ def _utilization(
 ) -> dict[str, Any]:
     """Return what is made of utilization; `sm` is the SM activity in percent."""
     used = _if_enough(add(tally.used for tally in tallies), read_us)
-    percent = mean(used, 0.1)
+    percent = used[1] / used[0] * 0.1 if used and used[0] else None
     found: dict[str, Any] = {
         "utilization_percent": percent,
         "utilization_peak_percent": scaled(most(tally.peak_permille for tally in tallies), 0.1),

@@ -36,7 +36,6 @@ class NodeTally:
     """
 
     host: str
-    restart: int
     samples: int
     due_us: float
     covered_us: float
@@ -53,7 +52,6 @@ class NodeTally:
 
 def tally_node(
     files: Sequence[File],
-    restart: int,
     due_us: float,
     memory_limit: int | None = None,
     *,
@@ -74,7 +72,6 @@ def tally_node(
         cpu_seen_us = round(min(cpu_seen_us - min(holes_us, suspended_us), due_us))
     return NodeTally(
         host=newest.host,
-        restart=restart,
         samples=sum(len(columns) for columns, _ in files),
         due_us=due_us,
         covered_us=min(length(read) + unsaid(files, read), due_us),

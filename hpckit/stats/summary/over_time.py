@@ -64,11 +64,6 @@ def most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def mean(known: Sum | None, scale: float) -> float | None:
-    """Return the mean of a sum over time."""
-    return known[1] / known[0] * scale if known and known[0] else None
-
-
 def scaled(value: int | None, scale: float) -> float | None:
     """Return a value in another unit."""
     return None if value is None else value * scale
