@@ -19,7 +19,6 @@ from hpckit.errors import (
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.paths import typed_path, users_path, writers
-from hpckit.run_folders.run_files import patiently
 from hpckit.run_folders.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
@@ -255,7 +254,11 @@ def read_run(folder: Path, *, in_job: bool = False) -> Run:
         return Run(dir=folder, record=checked_record(read_json(path, most=MAX_BYTES)))
 
     try:
-        return patiently(read) if in_job else read()
+        if in_job:
+            from hpckit.run_folders.run_files import patiently  # noqa: PLC0415  # seldom
+
+            return patiently(read)
+        return read()
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{str(folder)!r} is not a run's folder: it has no {RECORD}."
