@@ -1,9 +1,8 @@
 #!/bin/bash
 # Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
-# so two parts of them, each with a Slurm of its own, run beside the others; what they said is
-# printed at the end. Tests of torch's side follow, so that all three take as long; of the others,
-# what processes can share comes last, when the Slurm parts leave a core to it: three of them, since
-# some tests wait.
+# so two parts of them, each with a Slurm of its own, run beside the others; tests of torch's side
+# follow. What processes can share takes the time that all these leave: three of them, since some
+# tests wait. What runs beside is printed at the end.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
@@ -20,18 +19,18 @@ beside=($!)
 HPCKIT_SLURMBOX=$box-more "${run[@]}" tests/clients tests/slurm tests/parallel \
   --ignore-glob='*/test_submit_*.py' >"$said/2" 2>&1 &
 beside+=($!)
+shared=(tests/advice tests/report tests/stats tests/unit)
+nice -n 10 "${run[@]}" -n 3 --dist worksteal "${shared[@]}" >"$said/3" 2>&1 &
+beside+=($!)
 # They have process groups of their own, which Ctrl-C does not reach: their Slurm must be stopped.
 trap 'for pid in "${beside[@]}"; do kill -INT -- -"$pid"; done; wait "${beside[@]}"; exit 130' INT TERM
-shared=(tests/advice tests/report tests/stats tests/unit)
 "${run[@]}" "${shared[@]/#/--ignore=}" \
   --ignore={tests/slurm,tests/clients,tests/workloads,tests/parallel}
-others=($?) slurm=()
-"${run[@]}" -n 3 --dist worksteal "${shared[@]}"
-others+=($?)
+others=$? ended=()
 for pid in "${beside[@]}"; do
   wait "$pid"
-  slurm+=($?)
+  ended+=($?)
 done
-cat "$said/1" "$said/2"
-echo "Tests on real Slurm, and of torch: exit status ${slurm[*]}. All others: exit status ${others[*]}."
-((!others[0] && !others[1] && !slurm[0] && !slurm[1]))
+cat "$said"/[123]
+echo "Tests on real Slurm, and of torch: exit status ${ended[*]::2}. All others: exit status $others ${ended[2]}."
+((!others && !ended[0] && !ended[1] && !ended[2]))

@@ -2,11 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,18 @@ def desk_in(folder: Path, slurm: Slurm) -> Iterator[Desk]:
     }
     for name in ("home", "work"):
         (folder / name).mkdir()
+    # What hpckit made of templates and sites: a user pays for it once, not with each new home.
+    made, kept = folder / "home" / ".cache" / "hpckit" / "made", slurm.dir / "kept"
+    if kept.exists():
+        shutil.copytree(kept, made)
     one = Desk(slurm=slurm, home=folder / "home", work=folder / "work", env=env)
     yield one
     if one.submitted:
         slurm.run("scancel", *one.submitted, check=False)
+    kept.mkdir(exist_ok=True)
+    for file in made.glob("*"):
+        with suppress(FileNotFoundError):  # a job that still runs writes beside, and replaces
+            shutil.copy(file, kept)
 
 
 def eventually(check: Callable[[], bool], within_s: float = LONG_S, pause_s: float = 0.1) -> bool:
