@@ -301,8 +301,10 @@ def test_an_old_note_says_nothing_of_the_log(cluster: Cluster) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_the_log(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hpckit.run_folders.run_files._PAUSES_S", (0.0,))
+    monkeypatch.setattr(retry, "_AGAIN_S", 0.0)
     (cluster.run.dir / "retry.json").mkdir()  # as on a full disk
     cluster.submits_again()
     said = capsys.readouterr().err

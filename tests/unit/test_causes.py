@@ -504,6 +504,7 @@ def test_that_a_disk_or_a_quota_was_full_is_still_known_when_there_is_room_again
     begun = rank(1)
     with monkeypatch.context() as patch:
         patch.setattr("hpckit.run_folders.ranks.write_json", full)
+        patch.setattr("hpckit.run_folders.run_files._PAUSES_S", (0.0,))
         with pytest.raises(OSError, match=os.strerror(why)):
             write_rank(run.dir, dataclasses.replace(begun, ended=9.0, exit_code=0))
     said = report(run, rank(0, ended=9.0, exit_code=0), begun)

@@ -246,6 +246,7 @@ def test_a_job_that_is_done_cancels_those_after_it(
 def test_a_job_that_cannot_write_down_its_end_is_over_and_cancels_those_after_it(
     chain: Run, controller: Controller, monkeypatch, capfd
 ) -> None:
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
     (chain.dir / "chain.json").mkdir()  # cannot be written, as on a full disk
     assert link(chain, 0, "pass", monkeypatch) == 0
     assert controller.cancelled == ["13", "12"]
