@@ -177,6 +177,18 @@ def _unless_done(run: Run, kind: str, seen: int | None) -> RetryNote | None:
     return retry(run, kind, os.environ, seen)
 
 
+def _tried(run: Run, kind: str, seen: int | None) -> RetryNote | None:
+    """Do the same, and once more where a disk has refused something."""
+    try:
+        return _unless_done(run, kind, seen)
+    except OutsideError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
+    time.sleep(_AGAIN_S)
+    return _unless_done(run, kind, seen)
+
+
 def main() -> None:
     """Submit the run again whose job this is, once; write down what came of it."""
     folder, kind = Path(sys.argv[1]), sys.argv[2]
@@ -186,21 +198,13 @@ def main() -> None:
     except HpckitError as error:
         sys.exit(f"hpckit: it {KINDS[kind]}, and could not be submitted again: {error}")
     try:
-        try:
-            note = _unless_done(run, kind, seen)
-        except OutsideError as error:
-            if not isinstance(error.__cause__, OSError):
-                raise
-            _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
-            time.sleep(_AGAIN_S)
-            note = _unless_done(run, kind, seen)
-        if note is None:
-            return
+        note = _tried(run, kind, seen)
     except UnknownOutcomeError as error:
         _say(f"job {run.job_id}: {error}")
         return  # the note names the run, whose job is looked for by whoever asks
     except (HpckitError, OSError) as error:
         why = error if isinstance(error, HpckitError) else refused_by_disk(error)
         note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {why}")
-    _note_down(run, note)
-    _say(f"job {run.job_id}: {note.text}")
+    if note is not None:
+        _note_down(run, note)
+        _say(f"job {run.job_id}: {note.text}")

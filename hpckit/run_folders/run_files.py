@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, TypeVar
 
-from hpckit.files import replace_file
+from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.values import rebuild
 
 # A group's folder may let all its members write, and a umask of 002 every file in it. What a run
 # starts, loads or sends again must be its owner's own words: others read, where the umask lets
 # them, and never write.
 FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 _PAUSES_S = (0.1, 0.4, 0.5)
+_NOTE_BYTES = 1 << 16
 _Found = TypeVar("_Found")
 JOB_LOG = "job.out"
 SUMMARY = "summary.json"  # what a run did with what it had; `hpckit.report.at_end` writes it
@@ -36,6 +38,21 @@ def patiently(act: Callable[[], _Found]) -> _Found:
         except OSError:
             time.sleep(pause)
     return act()
+
+
+def read_note(path: Path, kind: type[_Found], *, in_job: bool = False) -> _Found | None:
+    """Read what was noted in a run's folder; None: nothing was, or it cannot be read.
+
+    `in_job`: what follows from it cannot be taken back, so a disk that refuses is asked again.
+    """
+
+    def read() -> _Found:
+        return rebuild(kind, read_json(path, most=_NOTE_BYTES), newer=True)
+
+    try:
+        return patiently(read) if in_job else read()
+    except (OSError, DamagedFileError):
+        return None
 
 
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:

@@ -9,16 +9,16 @@ from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 
-from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
+from hpckit.run_folders import run_files
 from hpckit.run_folders.ranks import read_all_attempts
 from hpckit.run_folders.run_files import patiently, write_json
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.verdict import not_begun
-from hpckit.values import Size, rebuild
+from hpckit.values import Size
 
-_NOTE, _MOST_BYTES = "chain.json", 1 << 16
+_NOTE = "chain.json"
 # What Slurm may call a job that had ended well, and written so, before its last process ended.
 _ENDED_LATE = (JobState.TIMEOUT, JobState.FAILED)
 
@@ -58,16 +58,9 @@ def write_end(run_dir: Path, end: LinkEnd) -> None:
 def read_end(run_dir: Path, *, in_job: bool = False) -> LinkEnd | None:
     """Return how the newest job of a chain that could say so has ended; None: none could.
 
-    `in_job`: what follows from it cannot be taken back, so a disk is asked again that refuses.
+    `in_job` is that of `run_files.read_note`.
     """
-
-    def read() -> LinkEnd:
-        return rebuild(LinkEnd, read_json(run_dir / _NOTE, most=_MOST_BYTES), newer=True)
-
-    try:
-        return patiently(read) if in_job else read()
-    except (OSError, DamagedFileError):
-        return None
+    return run_files.read_note(run_dir / _NOTE, LinkEnd, in_job=in_job)
 
 
 def record_of(run: Run, records: Mapping[str, JobRecord]) -> JobRecord | None:

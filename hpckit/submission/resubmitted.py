@@ -11,15 +11,14 @@ from typing import Any
 
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.file_locks import locked
-from hpckit.files import DamagedFileError, read_json, reason
+from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
-from hpckit.run_folders.run_files import write_json
+from hpckit.run_folders.run_files import read_note, write_json
 from hpckit.run_folders.run_record import ResubmitOf
 from hpckit.run_folders.runs import RESUBMITTED, Run, following, read_run
 from hpckit.submission.retry import retry_after
-from hpckit.values import Word, rebuild
+from hpckit.values import Word
 
-_MOST_BYTES = 1 << 16
 # So many of the newest runs in a run's place are remembered.
 _MOST = 20
 # Held by the command that submits an array's failed tasks again, in the folder of its first task.
@@ -125,10 +124,8 @@ def _own(before: ResubmitOf) -> Run | None:
 
 
 def _read(run: Run) -> tuple[_New, ...]:
-    try:
-        return rebuild(_Note, read_json(run.dir / RESUBMITTED, most=_MOST_BYTES), newer=True).runs
-    except (OSError, DamagedFileError):
-        return ()
+    note = read_note(run.dir / RESUBMITTED, _Note)
+    return note.runs if note else ()
 
 
 def resubmitted_as(run: Run) -> Iterator[Run]:

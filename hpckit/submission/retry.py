@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hpckit.errors import HpckitError, RequestError
-from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job_ends.causes import Cause, Kind
 from hpckit.job_spec.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.paths import is_there
+from hpckit.run_folders import run_files
 from hpckit.run_folders.run_files import patiently, write_json
 from hpckit.run_folders.run_record import RetryOf
 from hpckit.run_folders.runs import Run, following
@@ -24,11 +24,11 @@ from hpckit.submission.handover import HANDOVER
 from hpckit.submission.task_numbers import lost_by_retry
 from hpckit.text import in_line
 from hpckit.units import format_minutes
-from hpckit.values import Count, Word, rebuild
+from hpckit.values import Count, Word
 
 # What a job's log says of it where no rule is for its end.
 NOT_AGAIN = "is not tried again: "
-_NOTE, _MOST_BYTES = "retry.json", 1 << 16
+_NOTE = "retry.json"
 _OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
 # What no rule is for; a job that was cancelled needs no word.
 _NO_RULE = {
@@ -210,16 +210,9 @@ def write_note(run_dir: Path, note: RetryNote) -> None:
 def read_note(run_dir: Path, *, in_job: bool = False) -> RetryNote | None:
     """Return what followed a job; None: nothing, or nobody could say so.
 
-    `in_job` is that of `read_run`.
+    `in_job` is that of `run_files.read_note`.
     """
-
-    def read() -> RetryNote:
-        return rebuild(RetryNote, read_json(run_dir / _NOTE, most=_MOST_BYTES), newer=True)
-
-    try:
-        return patiently(read) if in_job else read()
-    except (OSError, DamagedFileError):
-        return None
+    return run_files.read_note(run_dir / _NOTE, RetryNote, in_job=in_job)
 
 
 def retry_after(run: Run) -> Run | None:
