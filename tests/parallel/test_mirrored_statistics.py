@@ -1,6 +1,8 @@
 """Running statistics, and parts that stay shared or in eval mode, on several replicas."""
 
 import copy
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -99,21 +101,28 @@ def test_the_state_has_the_mean_of_buffers_under_each_name() -> None:
         assert torch.equal(state[name], (own[0] + own[1]) / 2), name
 
 
+def replicated(
+    strategy: MirroredStrategy,
+    optim: Callable[[nn.Module], torch.optim.Optimizer],
+    built: bool,
+    *,
+    kept_in_eval_mode: bool = False,
+) -> tuple[Mirrored | nn.Module, MirroredOptimizer | torch.optim.Optimizer]:
+    """Build a model in the scope, or mirror one; give it an optimizer."""
+    with strategy.scope() if built else nullcontext():
+        module = normalized()
+    module[1].train(not kept_in_eval_mode)
+    if built:
+        return module, optim(module)
+    model = strategy.mirror(module)
+    return model, strategy.optimizer(model, optim)
+
+
 @pytest.mark.parametrize("built", [False, True], ids=["mirrored", "built in scope"])
 def test_parts_that_are_kept_in_eval_mode_stay_so(built: bool) -> None:
     strategy = MirroredStrategy("cpu:2")
-    model: Mirrored | nn.Module
-    optimizer: MirroredOptimizer | torch.optim.Optimizer
-    if built:
-        with strategy.scope():
-            model = normalized()
-        model[1].eval()  # type: ignore[index]
-        optimizer, copies = OPTIMIZERS["sgd"](model), (model,)
-    else:
-        module = normalized()
-        module[1].eval()  # type: ignore[index]
-        model = strategy.mirror(module)
-        optimizer, copies = strategy.optimizer(model, OPTIMIZERS["sgd"]), model.copies
+    model, optimizer = replicated(strategy, OPTIMIZERS["sgd"], built, kept_in_eval_mode=True)
+    copies = model.copies if isinstance(model, Mirrored) else (model,)
     batches = data(8, 4, torch.float64)
     strategy.fit(model, batches, nn.MSELoss(), optimizer, 2, validation_data=batches)
     strategy.predict(model, [batches[0][0]])
@@ -135,15 +144,7 @@ def test_statistics_are_of_the_replicas_that_had_samples(
     batches = data(16, 4, torch.float64)
     wanted, _ = alone(normalized(), batches, still, 2)
     strategy = MirroredStrategy("cpu:3")
-    model: Mirrored | nn.Module
-    optimizer: MirroredOptimizer | torch.optim.Optimizer
-    if built:
-        with strategy.scope():
-            model = normalized()
-        optimizer = still(model)
-    else:
-        model = strategy.mirror(normalized())
-        optimizer = strategy.optimizer(model, still)
+    model, optimizer = replicated(strategy, still, built)
     for some in epochs:
         strategy.fit(model, batches, nn.MSELoss(), optimizer, some)
         strategy.evaluate(model, batches, nn.MSELoss())
