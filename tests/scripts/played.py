@@ -3,7 +3,8 @@
     played.py SECONDS [CPU_SECONDS]
 
 SECONDS count from the script's start. The first rank writes that moment beside the run. All end
-sooner once the run's folder has a file `enough`.
+sooner once the run's folder has a file `enough`. CPU time is spent once the node's sampler has
+written its first sample: it has a low priority, and what was spent before it is not in its figures.
 """
 
 import os
@@ -18,6 +19,9 @@ if os.environ.get("RANK", "0") == "0":
     beside.write_text(began)
     beside.replace(Path(folder, f"began-{restart}"))
 if len(sys.argv) > 2:
+    files = f"samples/{os.environ['SLURMD_NODENAME']}.*"
+    while not any('{"s":' in path.read_text() for path in Path(folder).glob(files)):
+        time.sleep(0.05)
     while time.process_time() < float(sys.argv[2]):
         pass
 end = float(began) + float(sys.argv[1])

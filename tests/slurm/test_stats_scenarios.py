@@ -352,8 +352,9 @@ def test_no_nvml(completed: Completed) -> None:
     assert summary["gpu_hours"] == pytest.approx(4 * document["elapsed_s"] / 3600, abs=0.001)
     assert {("no_nvml", host, None) for host in NODES} <= show.codes()
     for row in document["per_node"]:
-        # Two ranks work 2 s each, most of it within what was sampled.
-        assert 3.0 < row["cpu_s"] < 5.5
+        # Two ranks take 2 s each, all but the start of Python after the first sample; the rest is
+        # the supervisor's.
+        assert 3.5 < row["cpu_s"] < 5.5
         assert row["cpu_efficiency_percent"] > 0
         assert row["memory_peak_bytes"] > 10 * 2**20
         assert row["gpu_utilization_percent"] is None
