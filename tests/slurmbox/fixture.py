@@ -97,10 +97,16 @@ class Slurm:
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Slurm]:
-    """Give a running box: the one in $HPCKIT_SLURMBOX or the default folder, or a new one there."""
+    """Give a running box: the one in $HPCKIT_SLURMBOX or the default folder, or a new one there.
+
+    Each of pytest's workers has one of its own, beside it.
+    """
     if reason := box.obstacle():
         pytest.skip(f"NO SLURM: tests against a real Slurm do not run. {reason}")
-    layout = Layout(dir=Path(os.environ.get("HPCKIT_SLURMBOX", DEFAULT_DIR)))
+    folder = os.environ.get("HPCKIT_SLURMBOX", DEFAULT_DIR)
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        folder = f"{folder}-{worker}"
+    layout = Layout(dir=Path(folder))
     started = box.up(layout)
     yield Slurm(layout=layout)
     if started:
