@@ -1,7 +1,9 @@
 """What a job does when Slurm announces its end: while it may start again, and when it may not."""
 
+import contextlib
 import itertools
 import os
+import shutil
 import signal
 import threading
 import time
@@ -29,6 +31,7 @@ from hpckit.stop_marks import (
     SENT,
     STOPPED,
     add_mark,
+    mark_failed,
     marks,
     marks_of,
 )
@@ -208,6 +211,36 @@ def test_a_warning_waits_until_hpckit_can_act_on_it(script: Script) -> None:
     assert signal.SIGUSR2 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+@pytest.mark.parametrize(
+    ("fate", "failed", "heard"),
+    [
+        (PREEMPTED, False, ["warning", "requeue"]),
+        (OVER, False, ["SIGTERM"]),
+        (
+            PREEMPTED,
+            True,
+            ["SIGTERM"],
+        ),  # it came while it was ignored, or before there was a process
+    ],
+)
+def test_a_sigterm_from_before_hpckit_ran_is_acted_on(
+    script: Script, fate: str, failed: bool, heard: list[str]
+) -> None:
+    """It begins a preemption, or the job ends: by scancel, or because another rank has failed."""
+    script.says, script.warned, script.fates = OWN_HANDLER, False, itertools.repeat(fate)
+    job = payload(script)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as `UNSIGNALLED` does
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as `job_process.main` does
+    if failed:
+        mark_failed(script._folder, 0, 1, by_peer=False)
+    else:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    with pytest.raises(SystemExit) if heard[-1] == "requeue" else contextlib.nullcontext():
+        job()
+    assert script.heard == heard
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_one_that_does_not_end_in_time_is_requeued_nevertheless(script: Script) -> None:
     script.says, script.code = OWN_HANDLER, None
     assert requeued(script, signal_delay_s=0)
@@ -231,9 +264,11 @@ def test_a_failure_that_is_none_of_the_warnings_is_a_failure(script: Script) -> 
     script.code = 3
     with pytest.raises(ScriptFailedError):
         payload(script)()
-    script.heard.clear()
-    script.says = OWN_HANDLER  # how it ends after the signal is its own affair
-    assert requeued(script)
+    for says in (OWN_HANDLER, STOPS, WORKS_ON):  # how it ends after the signal is its own affair
+        script.heard.clear()
+        script.says = says
+        shutil.rmtree(script._folder / "signals")
+        assert requeued(script)
 
 
 def test_a_job_that_was_cancelled_is_not_requeued(script: Script) -> None:
@@ -257,6 +292,7 @@ def test_a_job_cancelled_while_its_script_saves_is_not_requeued(script: Script) 
     ("says", "code", "goes_on"),
     [
         (STOPS, 0, True),
+        (STOPS, 3, True),
         (OWN_HANDLER, 0, True),
         (OWN_HANDLER, 7, True),
         (NO_HANDLER, 143, True),  # it died of the signal
@@ -348,10 +384,10 @@ def test_a_failing_mpirun_may_be_a_preemptions_doing(script: Script) -> None:
     script.fates = itertools.repeat(PREEMPTED)
     with pytest.raises(ScriptFailedError):
         payload(script)()
+    shutil.rmtree(script._folder / "signals")
     assert requeued(script, launcher="mpirun")
     script.fates = itertools.repeat(OVER)
-    for path in (script._folder / "signals").iterdir():
-        path.unlink()
+    shutil.rmtree(script._folder / "signals")
     with pytest.raises(ScriptFailedError):
         payload(script, launcher="mpirun")()
 
