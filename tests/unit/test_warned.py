@@ -24,6 +24,7 @@ from hpckit.schedulers.slurm import Slurm
 from hpckit.stop_marks import (
     DEAF,
     HEARD,
+    NEXT,
     NO_CHECKPOINT,
     OVER,
     PREEMPTED,
@@ -60,6 +61,7 @@ class Script:
         self.code: int | None = 0
         self.warned = True
         self.terminated = False
+        self.listens: bool | None = None
         self.saves: Callable[[], object] = lambda: None
         self.stops: Callable[[], object] = lambda: None
         self.answers: Iterator[BaseException] = itertools.repeat(SystemExit(255))
@@ -91,7 +93,7 @@ class Script:
         self.terminated = True
 
     def heeds(self) -> bool | None:
-        return None
+        return self.listens
 
     def warn(self) -> None:
         self.heard.append("warning")
@@ -541,6 +543,7 @@ def test_a_job_of_a_chain_leaves_the_rest_to_the_next(
             payload(script, **chain)()
         assert script.heard == ["warning"]
         script.heard.clear()
+        assert NEXT in marks(marks_of(script._folder, 0), int(attempt))
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     with pytest.raises(JobError, match=r"used all 2 follow-up jobs of --chain\. The script got"):
         payload(script, **chain)()
@@ -553,6 +556,23 @@ def test_in_a_chain_who_does_not_stop_has_all_of_its_time(
 ) -> None:
     script.says, script.code = says, None
     assert not requeued(script, max_requeues=0, chain=2)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "fate", "error"),
+    [("0", PREEMPTED, GoesOnError), ("0", OVER, ScriptFailedError),
+     ("2", PREEMPTED, ScriptFailedError)],
+)  # fmt: skip
+def test_in_a_chain_who_does_not_listen_is_ended_by_a_preemption_and_the_next_job_goes_on(
+    script: Script, monkeypatch: pytest.MonkeyPatch, attempt: str, fate: str, error: type[JobError]
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", attempt)
+    script.warned, script.listens, script.fates = False, False, itertools.repeat(fate)
+    script.says, script.code = NO_HANDLER, 143
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(error):
+        payload(script, max_requeues=0, chain=2)()
+    assert script.heard[-1] == "SIGTERM"
 
 
 def test_a_script_that_stops_where_no_requeue_was_allowed_is_not_done(script: Script) -> None:
