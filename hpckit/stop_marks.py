@@ -29,6 +29,8 @@ WARNED, DEAF, SENT, NO_CHECKPOINT = "warned", "no-handler", "sent", "no-checkpoi
 PREEMPTED, REQUEUED, OVER = "preempted", "requeued", "over"
 # Written by rank 0's supervisor: it requeued the job for the time limit, not for a preemption.
 LIMIT = "limit"
+# Written by the same: the next job of the chain goes on. srun's status may be another rank's.
+NEXT = "next-job"
 # Written by a supervisor before the script begins: Slurm's SIGTERM goes to the script, too.
 ALL_SIGNALLED = "all-signalled"
 # Written by a supervisor whose slurmstepd was killed, in rank 0's file: srun never learns its end.

@@ -13,7 +13,7 @@ from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job_spec.sbatch_words import read_sbatch
 from hpckit.job_spec.spec import OPTIONS
-from hpckit.launchers import LAUNCHERS, UNWARNED
+from hpckit.launchers import LAUNCHERS, UNSIGNALLED
 from hpckit.render import Rendered, render
 from hpckit.render.quoting import ShellCode
 from hpckit.text import counted, in_line, simulated
@@ -246,7 +246,7 @@ def _launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     folder = str(submitit_folder(place.dir, place.first))
     in_job = (*own_python(), "-m", "hpckit.submission.in_job", folder)
     if not job.scheduler.one_machine:
-        ahead = UNWARNED if _warned(job) == "steps" else ()
+        ahead = UNSIGNALLED if _warned(job) == "steps" else ()
         return (*job.launcher.slurm_argv(job), *ahead, *in_job)
     nodes, tasks = job.launcher.supervisors(job)
     return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)

@@ -125,6 +125,8 @@ LAUNCHERS: Registry[Launcher] = Registry(
 # Goes before an argv, to ignore Slurm's warning, SIGUSR2, which would end a Python that is still
 # starting. An ignored signal stays ignored after `exec`, until hpckit handles it.
 UNWARNED = ("/bin/sh", "-c", 'trap "" USR2; exec "$@"', "sh")
+# The same where Slurm itself signals what is started: a preemption begins with SIGTERM.
+UNSIGNALLED = ("/bin/sh", "-c", 'trap "" USR2 TERM; exec "$@"', "sh")
 
 
 def rank_argv() -> tuple[str, ...]:

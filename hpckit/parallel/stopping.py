@@ -1,7 +1,7 @@
 """Slurm's warning before the end of a job's time: has it come, and do all ranks know of it?
 
 Importing this module installs a handler of SIGUSR2, which hpckit sends to scripts that have one,
-some time before the job's end (docs/long-jobs.md). A warning from before the import is not lost.
+some time before the job's end (docs/should-stop.md). A warning from before the import is not lost.
 """
 
 import atexit

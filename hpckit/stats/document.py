@@ -40,7 +40,7 @@ def job_document(job: JobUse, advice: Sequence[Advice]) -> dict[str, Any]:
 
 
 def timeline_document(job_id: str, timelines: Sequence[Timeline]) -> dict[str, Any]:
-    """Return the timelines, for pictures: see `docs/stats.md`."""
+    """Return the timelines, for pictures: see `docs/figures.md`."""
     return {"schema": SCHEMA, "job_id": job_id, "attempts": rounded(timelines)}
 
 

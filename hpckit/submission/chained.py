@@ -16,7 +16,7 @@ from hpckit.payload.task import GOES_ON
 from hpckit.run_folders.ranks import own_failures
 from hpckit.slurm import control
 from hpckit.slurm.states import JobRecord, JobState
-from hpckit.stop_marks import NO_CHECKPOINT, add_mark, marks_of
+from hpckit.stop_marks import NEXT, NO_CHECKPOINT, add_mark, marks, marks_of
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, write_end
 from hpckit.submission.checkpoints import Checkpoints
 from hpckit.submission.verdict import LATE_S, contradiction, not_begun
@@ -122,9 +122,9 @@ class Link(Watched):
         return replace(end, outcome=Outcome.FAILED, why=why)
 
     def _judged(self, number: int) -> LinkEnd:
-        """Return how a job ended, by its log and the records of its ranks."""
+        """Return how a job ended, by rank 0's supervisor, else its log and its ranks' records."""
         run, cause = self.recorded(), None
-        if run is not None:
+        if run is not None and NEXT not in marks(marks_of(self.run_dir, 0), number):
             cause = why_from_inside(run, ranks_of(run, number))
         return LinkEnd(
             link=number,

@@ -133,6 +133,8 @@ def main() -> None:
     # They wait until `_handle_signals`: submitit's own handler of SIGUSR2 would have the job
     # requeued from the midst of an import.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:  # by the job script: `UNSIGNALLED`
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with told_at_the_end(), step_ended_at_the_end():
         _process(Path(sys.argv[1]))
 

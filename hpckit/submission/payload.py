@@ -105,6 +105,8 @@ def _handle_signals(task: Task, running: "Supervised") -> "Warned":
     the job at once; `Warned` calls it when the script has saved its state, or cannot.
     """
     from hpckit.payload.children import PASSED, handle_passed  # noqa: PLC0415
+    from hpckit.rank_variables import restart_count  # noqa: PLC0415
+    from hpckit.stop_marks import failed_with  # noqa: PLC0415
     from hpckit.submission.warned import Warned  # noqa: PLC0415
 
     requeue = signal.getsignal(signal.SIGUSR2)
@@ -117,5 +119,8 @@ def _handle_signals(task: Task, running: "Supervised") -> "Warned":
         by_script = bool(os.environ.pop("HPCKIT_WARNED", ""))  # which got it before this began
         if by_script or warned.overdue():
             warned.handle(signal.SIGUSR2, None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*PASSED, signal.SIGTERM))
+    if task.warned and failed_with(task.folder, restart_count()) is not None:
+        # The SIGTERM that follows another rank's failure may have come while it was ignored.
+        warned.ending.handle(signal.SIGTERM)
     return warned

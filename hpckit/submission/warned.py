@@ -22,6 +22,7 @@ from hpckit.run_folders.ranks import drop_ended
 from hpckit.stop_marks import (
     DEAF,
     LIMIT,
+    NEXT,
     NO_CHECKPOINT,
     OVER,
     REQUEUED,
@@ -134,10 +135,14 @@ class Warned:
         taken = self.ending.settle()
         said = self.ending.said()
         early = stopped_early(said, code) or bool(taken and code)
-        if not early or (self.ending.passed_on and not self._failed()):
+        follows = self._attempt < self.task.chain
+        # A script that does not listen is ended where another job takes the place of a requeue.
+        ended = self.ending.passed_on and not (taken and follows)
+        if not early or (ended and not self._failed()):
             return
         self._wait_for_ranks()
-        if self._attempt < self.task.chain:
+        if follows:
+            add_mark(self._marks, self._attempt, NEXT)
             raise self._goes_on()
         if not self.may_go_on:
             self._refuse_last(code)

@@ -32,5 +32,5 @@ export MASTER_ADDR=${hpckit_rendezvous% *} MASTER_PORT=${hpckit_rendezvous#* }
 # Each process started here is hpckit's supervisor of one or more ranks. It starts, with the task's own values added:
 #   PYTHON /hpckit/workloads/ddp/train.py --model cnn --data auto --epochs 10 --batch-size 64 --lr-scaling none --optimizer adam --seed 0 --checkpoint-every 1 --resume auto --log-every 10 --accumulate 1 --precision fp32 --data-on device
 export SUBMITIT_EXECUTOR=slurm
-# sh: until hpckit's Python has started, Slurm's warning (SIGUSR2) is ignored; it would end that Python.
-srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --distribution=block --kill-on-bad-exit=1 --wait=0 --unbuffered /bin/sh -c 'trap "" USR2; exec "$@"' sh PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit
+# sh: until hpckit's Python has started, Slurm's warnings (SIGUSR2, SIGTERM) are ignored; they would end that Python.
+srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --distribution=block --kill-on-bad-exit=1 --wait=0 --unbuffered /bin/sh -c 'trap "" USR2 TERM; exec "$@"' sh PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit

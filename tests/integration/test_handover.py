@@ -419,6 +419,15 @@ def test_a_chain_whose_submission_was_killed_is_found_as_far_as_it_came(here, cl
     assert cli("jobs").err == ""
 
 
+def test_a_chain_says_all_of_its_jobs_and_replaces_the_users_comment(here, cli, slurm) -> None:
+    answers = slurm('echo $((76 + $(wc -l <"$FAKE_SLURM_DIR/taken"))); exit\n', KNOWS)
+    said = cli(*SUBMIT, "--chain=2", "--sbatch=comment=mine")
+    assert said.out == "Submitted 77 (then 78, 79)\n"
+    (run,) = runs(here)
+    taken = [line.split()[1] for line in (answers / "taken").read_text().splitlines()]
+    assert taken == [f"hpckit:{run.name}.{link}" for link in range(3)]
+
+
 def test_a_chain_is_taken_whole_or_not_at_all(here, cli, slurm) -> None:
     third = '[ $(wc -l <"$FAKE_SLURM_DIR/taken") -lt 3 ] && echo 77 && exit\n'
     answers = slurm(third + "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1", "")

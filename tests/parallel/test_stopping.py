@@ -97,18 +97,17 @@ _WAITS = """\
 """
 
 
-def shown(name: str) -> str:
-    """Return a script of the page, whose first line is its name."""
-    found = [row.text for row in blocks("docs/long-jobs.md") if row.language == "python"]
-    assert len(found) == 2
-    [text] = [text for text in found if text.startswith(f"# {name}\n")]
+def shown(page: str, name: str) -> str:
+    """Return the script of a page, whose first line is its name."""
+    [text] = [row.text for row in blocks(page) if row.language == "python"]
+    assert text.startswith(f"# {name}\n")
     return text
 
 
 def trained(folder: Path, attempt: int) -> tuple[list[str], Path]:
     """Run the page's training on two ranks; return rank 0's lines, and the checkpoint."""
     text = (
-        shown("goes_on.py")
+        shown("docs/should-stop.md", "goes_on.py")
         .replace("1000", "200")
         .replace("100", "20")
         .replace("        step += 1\n", _WAITS)
@@ -142,7 +141,8 @@ def test_the_training_of_the_page_goes_on_where_it_was_stopped(tmp_path: Path) -
 
 
 def test_the_short_script_of_the_page_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    text = f"import os\nos.environ['HPCKIT_RUN_DIR'] = {str(tmp_path)!r}\n{shown('counts.py')}"
+    script = shown("docs/long-jobs.md", "counts.py")
+    text = f"import os\nos.environ['HPCKIT_RUN_DIR'] = {str(tmp_path)!r}\n{script}"
     work = "    step += 1  # here is the work of one step\n"
     assert work in text
     waits = "    step += step < 51\n    (last.parents[1] / f'begun-{step}').touch()\n"

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from hpckit.report.array_page import distribution_page
-from hpckit.report.job_page import Page, page
-from hpckit.report.terminal import Style, style_of
+from hpckit.report.job_page import _MARKS, Page, page
+from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.advice.namespace import job_values
 from hpckit.stats.summary.figures import (
     Attempt,
@@ -21,6 +21,7 @@ from hpckit.stats.summary.figures import (
     last_attempt,
 )
 from hpckit.stats.summary.timeline import Line, Timeline
+from tests.pages import ROOT
 
 
 @pytest.mark.parametrize(
@@ -260,3 +261,10 @@ def test_a_waiting_job_has_the_gpus_that_it_asks_for() -> None:
     # What has run has what it was given, or nobody knows.
     ran = JobUse(job_id="1", state="COMPLETED", elapsed_s=5, start=1.0, requested=asked)
     assert "GPUs (h200)" not in page(Page(job=ran), Style())
+
+
+def test_the_documentation_names_the_marks_of_the_page() -> None:
+    said = (ROOT / "docs" / "stats.md").read_text()
+    line = blocks([None], 1, Style())
+    for mark in (*_MARKS.values(), line, "→", "┊"):
+        assert f"`{mark}`" in said

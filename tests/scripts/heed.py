@@ -11,7 +11,7 @@ wanted = {signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR2}
 
 
 def heed(signum: int, _frame: object) -> None:
-    # It comes twice on the box (see docs/long-jobs.md), and Python's end gives handlers back.
+    # It comes twice on the box (see docs/should-stop.md), and Python's end gives handlers back.
     signal.signal(signum, signal.SIG_IGN)
     wanted.discard(signal.Signals(signum))
     (here / f"heard-{rank}-{signal.Signals(signum).name}").touch()

@@ -63,6 +63,8 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     ranks = ("--nodes", "2", "--tasks-per-node", "2", "--gpus", "0", "--time", "9")
     # Another requeue is left, which Slurm 24.11 would use when the job is complete.
     saves = desk.submit("mpi", EQUAL, *ranks, "--partition", "short", "--max-requeues", "2")
+    # Nothing may start the third one again.
+    ends = desk.submit("serial", patient, *LAST[:2], "--gpus", "0", "--partition", "short")
     assert eventually(lambda: "step 20\n" in said_by_0(saves))
     run_dir = Path(job["run_dir"])
     logs = [run_dir / "logs" / f"{rank}.out" for rank in range(8)]
@@ -91,6 +93,10 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
         log = (run_dir / "logs" / f"{rank}.out").read_text()
         assert log == "attempt 0\nattempt 1\nresumed from nothing\n"
     assert (run_dir / "port-0").read_text() != (run_dir / "port-1").read_text()
+    # Its script died of the SIGTERM, and Slurm had not yet ended it.
+    assert desk.over(ends["job_id"])["state"] == "FAILED"
+    assert "ranks were ended from outside, by a signal" in desk.call("status", ends["job_id"]).out
+    assert attempts(ends["run_dir"], 0)[0]["restart"] == 0
     # The other has lost no step, and ends as if nothing had been.
     status = desk.over(saves["job_id"])
     assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)

@@ -19,7 +19,7 @@ from hpckit.run_folders.index import add_to_index
 from hpckit.run_folders.ranks import write_rank
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
-from hpckit.stop_marks import NO_CHECKPOINT, SENT, add_mark, marks, marks_of
+from hpckit.stop_marks import NEXT, NO_CHECKPOINT, SENT, add_mark, marks, marks_of
 from hpckit.submission import chain as chains
 from hpckit.submission import chained, follow_up
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write_end
@@ -263,6 +263,22 @@ def test_a_job_that_was_told_of_its_end_leaves_the_rest_to_the_next(
         assert said.endswith(f"{then}.\n")
     assert controller.cancelled == []
     assert read_end(chain.dir) == LinkEnd(link=2, job_id="13", outcome=Outcome.GOES_ON)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_what_rank_0_has_decided_counts_and_not_another_ranks_status(
+    chain: Run, controller: Controller, monkeypatch, attempt: int
+) -> None:
+    """srun ends with the highest status, which is that of a rank that a preemption has ended."""
+    add_mark(marks_of(chain.dir, 0), attempt, NEXT)
+    write_rank(chain.dir, rank(0, exit_code=143, ended=20.0, consequence=True))
+    (chain.dir / "job.out").write_text(CANCELLED)
+    assert link(chain, 0, "raise SystemExit(143)", monkeypatch) == 143
+    goes_on = attempt == 0
+    assert controller.cancelled == ([] if goes_on else ["13", "12"])
+    said = read_end(chain.dir)
+    assert said is not None
+    assert said.outcome is (Outcome.GOES_ON if goes_on else Outcome.FAILED)
 
 
 def test_with_checkpoint_the_next_job_needs_a_newer_one(

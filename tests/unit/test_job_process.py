@@ -1,6 +1,8 @@
 """A supervisor reads what its job runs as submitit does, but without it."""
 
 import pickle
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from submitit.local.local import LocalJobEnvironment
 from submitit.slurm.slurm import SlurmJobEnvironment
 
 from hpckit.payload.task import Task
-from hpckit.submission import in_job
+from hpckit.submission import in_job, job_process
 from hpckit.submission.job_process import own_job_id, own_payload
 from hpckit.submission.payload import Payload
 
@@ -91,3 +93,24 @@ def test_what_others_have_pickled_is_left_to_submitit(tmp_path: Path) -> None:
     assert own_payload(path) is None
     assert own_payload(tmp_path / "none") is None
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_sigterm_waits_where_it_would_be_lost(
+    monkeypatch: pytest.MonkeyPatch, ignored: bool
+) -> None:
+    """The job script has it ignored where it may begin a preemption; else it ends this process."""
+    seen: list[set[int]] = []
+    monkeypatch.setattr(sys, "argv", ["in_job", "/nowhere"])
+    monkeypatch.setattr(
+        job_process, "_process", lambda _: seen.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    )
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        job_process.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert [signal.SIGTERM in row for row in seen] == [ignored]
+    assert signal.SIGUSR2 in seen[0]

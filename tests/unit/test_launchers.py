@@ -17,6 +17,7 @@ from hpckit.job.resolve import resolve
 from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import (
     LAUNCHERS,
+    UNSIGNALLED,
     UNWARNED,
     Launcher,
     default_launcher,
@@ -76,10 +77,21 @@ def test_torchrun_gets_one_agent_per_node_with_all_of_its_cpus() -> None:
     assert "--cpus-per-task=32" in argv
 
 
-def test_a_python_that_still_starts_outlives_the_warning() -> None:
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('outlived')"
-    done = subprocess.run([*UNWARNED, sys.executable, "-S", "-c", code], capture_output=True)
-    assert (done.returncode, done.stdout) == (0, b"outlived\n")
+@pytest.mark.parametrize(
+    ("ahead", "names", "status"),
+    [
+        (UNWARNED, "USR2", 0),
+        (UNWARNED, "TERM", -signal.SIGTERM),  # mpirun ends ranks by it
+        (UNSIGNALLED, "USR2 TERM", 0),
+    ],
+)
+def test_a_python_that_still_starts_outlives_slurms_signals(
+    ahead: tuple[str, ...], names: str, status: int
+) -> None:
+    kills = [f"os.kill(os.getpid(), signal.SIG{name})" for name in names.split()]
+    code = "; ".join(["import os, signal", *kills])
+    done = subprocess.run([*ahead, sys.executable, "-S", "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (status, b"")
 
 
 def test_mpirun_is_started_by_the_supervisor_alone() -> None:

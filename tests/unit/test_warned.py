@@ -1,7 +1,9 @@
 """What a job does when Slurm announces its end: while it may start again, and when it may not."""
 
+import contextlib
 import itertools
 import os
+import shutil
 import signal
 import threading
 import time
@@ -22,6 +24,7 @@ from hpckit.schedulers.slurm import Slurm
 from hpckit.stop_marks import (
     DEAF,
     HEARD,
+    NEXT,
     NO_CHECKPOINT,
     OVER,
     PREEMPTED,
@@ -29,6 +32,7 @@ from hpckit.stop_marks import (
     SENT,
     STOPPED,
     add_mark,
+    mark_failed,
     marks,
     marks_of,
 )
@@ -57,6 +61,7 @@ class Script:
         self.code: int | None = 0
         self.warned = True
         self.terminated = False
+        self.listens: bool | None = None
         self.saves: Callable[[], object] = lambda: None
         self.stops: Callable[[], object] = lambda: None
         self.answers: Iterator[BaseException] = itertools.repeat(SystemExit(255))
@@ -88,7 +93,7 @@ class Script:
         self.terminated = True
 
     def heeds(self) -> bool | None:
-        return None
+        return self.listens
 
     def warn(self) -> None:
         self.heard.append("warning")
@@ -208,6 +213,36 @@ def test_a_warning_waits_until_hpckit_can_act_on_it(script: Script) -> None:
     assert signal.SIGUSR2 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+@pytest.mark.parametrize(
+    ("fate", "failed", "heard"),
+    [
+        (PREEMPTED, False, ["warning", "requeue"]),
+        (OVER, False, ["SIGTERM"]),
+        (
+            PREEMPTED,
+            True,
+            ["SIGTERM"],
+        ),  # it came while it was ignored, or before there was a process
+    ],
+)
+def test_a_sigterm_from_before_hpckit_ran_is_acted_on(
+    script: Script, fate: str, failed: bool, heard: list[str]
+) -> None:
+    """It begins a preemption, or the job ends: by scancel, or because another rank has failed."""
+    script.says, script.warned, script.fates = OWN_HANDLER, False, itertools.repeat(fate)
+    job = payload(script)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as `UNSIGNALLED` does
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as `job_process.main` does
+    if failed:
+        mark_failed(script._folder, 0, 1, by_peer=False)
+    else:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    with pytest.raises(SystemExit) if heard[-1] == "requeue" else contextlib.nullcontext():
+        job()
+    assert script.heard == heard
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_one_that_does_not_end_in_time_is_requeued_nevertheless(script: Script) -> None:
     script.says, script.code = OWN_HANDLER, None
     assert requeued(script, signal_delay_s=0)
@@ -231,9 +266,11 @@ def test_a_failure_that_is_none_of_the_warnings_is_a_failure(script: Script) -> 
     script.code = 3
     with pytest.raises(ScriptFailedError):
         payload(script)()
-    script.heard.clear()
-    script.says = OWN_HANDLER  # how it ends after the signal is its own affair
-    assert requeued(script)
+    for says in (OWN_HANDLER, STOPS, WORKS_ON):  # how it ends after the signal is its own affair
+        script.heard.clear()
+        script.says = says
+        shutil.rmtree(script._folder / "signals")
+        assert requeued(script)
 
 
 def test_a_job_that_was_cancelled_is_not_requeued(script: Script) -> None:
@@ -257,6 +294,7 @@ def test_a_job_cancelled_while_its_script_saves_is_not_requeued(script: Script) 
     ("says", "code", "goes_on"),
     [
         (STOPS, 0, True),
+        (STOPS, 3, True),
         (OWN_HANDLER, 0, True),
         (OWN_HANDLER, 7, True),
         (NO_HANDLER, 143, True),  # it died of the signal
@@ -348,10 +386,10 @@ def test_a_failing_mpirun_may_be_a_preemptions_doing(script: Script) -> None:
     script.fates = itertools.repeat(PREEMPTED)
     with pytest.raises(ScriptFailedError):
         payload(script)()
+    shutil.rmtree(script._folder / "signals")
     assert requeued(script, launcher="mpirun")
     script.fates = itertools.repeat(OVER)
-    for path in (script._folder / "signals").iterdir():
-        path.unlink()
+    shutil.rmtree(script._folder / "signals")
     with pytest.raises(ScriptFailedError):
         payload(script, launcher="mpirun")()
 
@@ -505,6 +543,7 @@ def test_a_job_of_a_chain_leaves_the_rest_to_the_next(
             payload(script, **chain)()
         assert script.heard == ["warning"]
         script.heard.clear()
+        assert NEXT in marks(marks_of(script._folder, 0), int(attempt))
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     with pytest.raises(JobError, match=r"used all 2 follow-up jobs of --chain\. The script got"):
         payload(script, **chain)()
@@ -517,6 +556,23 @@ def test_in_a_chain_who_does_not_stop_has_all_of_its_time(
 ) -> None:
     script.says, script.code = says, None
     assert not requeued(script, max_requeues=0, chain=2)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "fate", "error"),
+    [("0", PREEMPTED, GoesOnError), ("0", OVER, ScriptFailedError),
+     ("2", PREEMPTED, ScriptFailedError)],
+)  # fmt: skip
+def test_in_a_chain_who_does_not_listen_is_ended_by_a_preemption_and_the_next_job_goes_on(
+    script: Script, monkeypatch: pytest.MonkeyPatch, attempt: str, fate: str, error: type[JobError]
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", attempt)
+    script.warned, script.listens, script.fates = False, False, itertools.repeat(fate)
+    script.says, script.code = NO_HANDLER, 143
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(error):
+        payload(script, max_requeues=0, chain=2)()
+    assert script.heard[-1] == "SIGTERM"
 
 
 def test_a_script_that_stops_where_no_requeue_was_allowed_is_not_done(script: Script) -> None:
