@@ -1,12 +1,14 @@
 """From a submission to a job: send it, say so, and stay with it to its end if asked to."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hpckit.api.prepare import Submission
 from hpckit.api.submit import load_submitit, send
+from hpckit.cli.left_running import BREAKS, goes_on
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.submit import say_job
 from hpckit.stand_ins import no_log, stand_ins
@@ -51,11 +53,13 @@ def carry_out(
     try:
         _say_submitted(submission, found, json=json)
         now = _at_the_end(found, follow=follow) if stays else found.status() if json else []
-    except KeyboardInterrupt:
+    except (*BREAKS, KeyboardInterrupt) as error:
         if stays:
-            note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
+            todo = f"Stop it: hpckit cancel {found[0].job_id}"
+            note(f"No longer waiting; the job {goes_on(error)}. {todo}")
         if json:  # there is a job, and a script learns of it here alone
-            print_submitted(submission, found.status(), more or {})
+            with suppress(*BREAKS):
+                print_submitted(submission, found.status(), more or {})
         raise
     if json:
         print_submitted(submission, now, more or {})
