@@ -14,12 +14,15 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from hpckit.api.evidence import limits
+from hpckit.api.prepare import Submission
 from hpckit.api.resubmit import asked_again
+from hpckit.api.run import Run as RunHandle
 from hpckit.api.run import handle
 from hpckit.api.submit import send
 from hpckit.errors import (
@@ -41,12 +44,15 @@ from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code
+from hpckit.submission.resubmitted import one_at_a_time, refuse_resubmitted
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
 from hpckit.units import whole_number
 
 _ENDS = JobState.COMPLETING
 # The pause before a second attempt, where a disk has refused something in the first.
 _AGAIN_S = 5.0
+# So long a retry waits for who submits the same job, or another task of its array, at that moment.
+_OTHERS_S = 10.0
 
 
 def retry(
@@ -101,7 +107,7 @@ def retry(
     except OSError as error:
         raise OutsideError(f"{run.dir} cannot be written: {reason(error)}") from error
     submission = replace(again.submission, retry=by, again=())
-    new = send(submission, tell=_say, ready=lambda: refuse_called_off(run))[0]
+    new = _sent(run, submission, same.known)
     text = f"{failed}; job {new.job_id} tries again {what}"
     note = replace(note, text=text, job_id=new.job_id)
     _note_down(run, note)
@@ -109,6 +115,18 @@ def retry(
         return _ended_too(note, new._folder, run)
     take_along(run.job_id, new.job_id, _say)
     return note
+
+
+def _sent(run: Run, submission: Submission, known: frozenset[str]) -> RunHandle:
+    """Submit what tries a run again, unless it was cancelled or submitted by its user meanwhile."""
+    with ExitStack() as held:
+
+        def ready() -> None:
+            refuse_called_off(run)
+            held.enter_context(one_at_a_time(run, f"job {run.job_id}", patience_s=_OTHERS_S))
+            refuse_resubmitted(run, known)
+
+        return send(submission, tell=_say, ready=ready)[0]
 
 
 def _holds(sbatch: Sequence[str]) -> list[str]:

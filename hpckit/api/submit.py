@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
@@ -189,7 +190,8 @@ def resubmit(
     """
     again = _again(old, runs, unset, changes, right_size=right_size, same_code=same_code)
     _log_again(again, old.run_id)
-    found = send(again.submission)[0]
+    with ExitStack() as held:
+        found = send(again.submission, ready=lambda: again.claim(held))[0]
     return found.wait() if wait else found
 
 

@@ -32,21 +32,27 @@ def carry_out(
     follow: bool,
     json: bool,
     more: Mapping[str, Any] | None = None,
+    ready: Callable[[], object] = lambda: None,
     sent: Callable[[], object] = lambda: None,
 ) -> "RunList":
     """Submit, say so, and wait if asked to; `more` is for the document. Return the runs.
 
-    `sent` is called as soon as it is submitted.
+    `ready` is called just before it is submitted, and `sent` as soon as it is.
 
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
     with stand_ins(*_SUBMITITS), no_log():
         load_submitit()
-    if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
-        found = send(submission, tell=note, ready=lambda: say_job(submission))
-    else:
-        found = send(submission, tell=note)
+    at_once = submission.job.scheduler.starts_at_once  # and there may be a warning
+
+    def before() -> None:
+        ready()
+        if at_once:
+            say_job(submission)
+
+    found = send(submission, tell=note, ready=before)
+    if not at_once:
         say_job(submission)
     sent()
     stays = wait or follow
