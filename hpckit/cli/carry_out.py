@@ -8,9 +8,9 @@ import typer
 
 from hpckit.api.prepare import Submission
 from hpckit.api.submit import load_submitit, send
-from hpckit.cli.left_running import BREAKS, goes_on
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.submit import say_job
+from hpckit.errors import HpckitError
 from hpckit.stand_ins import no_log, stand_ins
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def carry_out(
     try:
         _say_submitted(submission, found, json=json)
         now = _at_the_end(found, follow=follow) if stays else found.status() if json else []
-    except (*BREAKS, KeyboardInterrupt) as error:
+    except (HpckitError, OSError, KeyboardInterrupt) as error:
+        from hpckit.cli.left_running import BREAKS, goes_on  # noqa: PLC0415  # seldom
+
         if stays:
             todo = f"Stop it: hpckit cancel {found[0].job_id}"
             note(f"No longer waiting; the job {goes_on(error)}. {todo}")
