@@ -28,6 +28,7 @@ from hpckit.api.submit import send
 from hpckit.errors import (
     CommandError,
     HpckitError,
+    NotTakenError,
     OutsideError,
     UnknownOutcomeError,
     refused_by_disk,
@@ -37,8 +38,11 @@ from hpckit.job import Job
 from hpckit.job_spec.recorded_spec import spec_from_record
 from hpckit.job_spec.retry_rules import FAIL, KINDS, parse_rules
 from hpckit.job_spec.sbatch_words import is_hold
+from hpckit.paths import is_there
 from hpckit.run_folders.run_record import RetryOf
 from hpckit.run_folders.runs import Run, read_run
+from hpckit.schedulers.slurm.sbatch import job_of
+from hpckit.slurm import control
 from hpckit.slurm.jobs import squeue
 from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.awaited import take_along
@@ -49,7 +53,7 @@ from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, 
 from hpckit.units import whole_number
 
 _ENDS = JobState.COMPLETING
-# The pause before a second attempt, where a disk has refused something in the first.
+# The pause before a second attempt, where a disk or Slurm has refused something in the first.
 _AGAIN_S = 5.0
 # So long a retry waits for who submits the same job, or another task of its array, at that moment.
 _OTHERS_S = 10.0
@@ -196,15 +200,38 @@ def _unless_done(run: Run, kind: str, seen: int | None) -> RetryNote | None:
 
 
 def _tried(run: Run, kind: str, seen: int | None) -> RetryNote | None:
-    """Do the same, and once more where a disk has refused something."""
+    """Do the same, and once more where a disk has refused something, or Slurm did not answer."""
+    since = time.time()
     try:
         return _unless_done(run, kind, seen)
     except OutsideError as error:
-        if not isinstance(error.__cause__, OSError):
+        if not isinstance(error, NotTakenError) and not isinstance(error.__cause__, OSError):
             raise
         _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
+        no_answer = isinstance(error, NotTakenError)
     time.sleep(_AGAIN_S)
+    if no_answer:
+        _end_late_one(run, since)
     return _unless_done(run, kind, seen)
+
+
+def _end_late_one(run: Run, since: float) -> None:
+    """End a job that Slurm took after all when sbatch had given up, and was then asked for in vain.
+
+    It would not run either: the folder of its log is gone, and Slurm begins no such job.
+
+    Raises:
+        CommandError: Slurm does not say whether there is one, or whether it ends. OutsideError: its
+            folder is still there.
+    """
+    note = read_note(run.dir, in_job=True)
+    if note is None or note.run_id is None:
+        return
+    folder = run.dir.with_name(note.run_id)
+    if is_there(folder):
+        raise OutsideError(f"{folder} of the first attempt could not be removed")
+    if late := job_of(note.run_id, since):
+        control.cancel([late])
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from hpckit.api import retry as api_retry
 from hpckit.api.evidence import limits
 from hpckit.api.retry import _had, _holds, _slurms_word
 from hpckit.cli.view import status_page
-from hpckit.errors import CommandError, OutsideError, RequestError, StoppedError
+from hpckit.errors import CommandError, NotTakenError, OutsideError, RequestError, StoppedError
 from hpckit.job_ends.causes import Cause, Kind
 from hpckit.job_ends.tracebacks import OUT_OF_MEMORY
 from hpckit.job_spec.recorded_spec import spec_from_record, without
@@ -428,19 +428,29 @@ def test_what_a_disk_refuses_for_good_is_one_line_and_noted(
         (refused(errno.EIO), False, 2),
         (refused(errno.EIO), True, 1),  # Slurm has the new job all the same
         (CommandError("no answer."), False, 1),
+        (None, False, 2),  # Slurm has not taken it
     ],
 )
 def test_a_retry_that_a_disk_refused_is_submitted_once_more_unless_slurm_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, other: bool, calls: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: Exception | None,
+    other: bool,
+    calls: int,
 ) -> None:
     run = make_run(tmp_path, request={"target": "x", "retry": ("fail",), "retries": 1})
     asked: list[str] = []
+    late: list[str] = []
+    monkeypatch.setattr(api_retry, "job_of", lambda run_id, _since: f"job of {run_id}")
+    monkeypatch.setattr(api_retry.control, "cancel", late.extend)
 
     def retry(run: Run, kind: str, *_: object) -> RetryNote:
         asked.append(kind)
         if len(asked) > 1:
             return RetryNote(text="it failed; job 12 tries again", run_id="b", job_id="12")
         write_note(run.dir, RetryNote(text="it failed; run b tries again", run_id="b"))
+        if cause is None:
+            raise NotTakenError("sbatch refused the job: Socket timed out.")
         raise OutsideError("the folder cannot be written.") from cause
 
     monkeypatch.setattr(api_retry, "retry", retry)
@@ -452,6 +462,7 @@ def test_a_retry_that_a_disk_refused_is_submitted_once_more_unless_slurm_has_it(
     told = {(2, False): "job 12 tries", (1, True): "run b tries"}
     assert told.get((calls, other), "could not be submitted again") in note.text
     assert len(asked) == calls
+    assert late == ([] if cause else ["job of b"])  # what Slurm took after all ends
 
 
 def test_a_disk_that_does_not_answer_is_no_leave_to_run_a_job_that_was_cancelled(
