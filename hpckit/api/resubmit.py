@@ -25,6 +25,7 @@ from hpckit.render import Rendered
 from hpckit.run_folders.find import refuse_doubtful
 from hpckit.run_folders.run_record import ResubmitOf, is_function_call, refuse_session
 from hpckit.run_folders.runs import Run as RunFolder
+from hpckit.schedulers.base import AUTO
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
@@ -137,9 +138,7 @@ def asked_again(
     jobs: tuple[str, ...] = ()
     code = _kept_code(old) if same_code else None
     with _standing_where(old, kept=same_code):
-        ready = partial(
-            prepare, preview=preview, bad=_events(old), sources=_sources(old), again=True, code=code
-        )
+        ready = partial(_prepared, old, preview=preview, bad=_events(old), code=code)
         submission = ready(spec, root, tell=tell)
         if right_size:
             sizes, rows, jobs = _sizes(old, spec, submission, changes)
@@ -222,6 +221,29 @@ def _what(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> str:
         return f"task {run.task} of array {run.whole}{given}"
     tasks = run.record["plan"].get("array_size")
     return f"array {run.whole}" + (f" with all its {tasks} tasks" if tasks else "")
+
+
+def _prepared(
+    run: RunFolder,
+    spec: JobSpec,
+    root: Path | None,
+    *,
+    bad: "Sequence[NodeEvent]",
+    preview: bool,
+    code: CodePlan | None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Submission:
+    """Work a request of a run's out; a job of Slurm's is Slurm's again.
+
+    Where Slurm does not answer for a moment, `auto` would run it on this login node.
+    """
+    of_slurm = run.scheduler.name == AUTO[0] and spec.executor == "auto"
+    settled = replace(spec, executor=AUTO[0]) if of_slurm else spec
+    found = prepare(
+        settled, root, bad=bad, sources=_sources(run), again=True, preview=preview, code=code,
+        tell=tell,
+    )  # fmt: skip
+    return replace(found, spec=spec)
 
 
 def _events(run: RunFolder) -> "Sequence[NodeEvent]":

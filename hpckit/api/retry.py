@@ -30,6 +30,7 @@ from hpckit.errors import (
     HpckitError,
     NotTakenError,
     OutsideError,
+    SubmissionError,
     UnknownOutcomeError,
     refused_by_disk,
 )
@@ -205,7 +206,8 @@ def _tried(run: Run, kind: str, seen: int | None) -> RetryNote | None:
     try:
         return _unless_done(run, kind, seen)
     except OutsideError as error:
-        if not isinstance(error, NotTakenError) and not isinstance(error.__cause__, OSError):
+        refused = isinstance(error, SubmissionError) and not isinstance(error, NotTakenError)
+        if refused or isinstance(error, UnknownOutcomeError):
             raise
         _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
         no_answer = isinstance(error, NotTakenError)

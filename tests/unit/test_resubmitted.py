@@ -267,3 +267,16 @@ def test_two_that_resubmit_a_run_at_one_moment_submit_it_once(
     answer = cli("resubmit", "1001")  # its user is told, and may
     assert (answer.status, answer.out) == (0, "Submitted 1003\n")
     assert "job 1001 was submitted again before, as job 1002" in answer.err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_job_of_slurms_is_not_run_on_a_login_node_whose_slurm_is_silent(
+    here: Path, cli: Cli
+) -> None:
+    (here / "train.py").touch()
+    asked = {"target": "serial", "program": "train.py", "gpus": 0}
+    make_run(here / "runs", "old", job_id="20", executor="slurm", cwd=str(here), request=asked)
+    said = cli("resubmit", "20")
+    assert (said.status, said.out) == (3, "")
+    assert "No sbatch here can reach a cluster. Log in to the cluster, or use --exec" in said.err
+    assert [path.name for path in (here / "runs").iterdir()] == ["old"]
