@@ -524,6 +524,23 @@ def test_at_its_time_limit_a_deaf_job_is_submitted_before_slurm_kills_it(
     assert asked == ["timeout"]
 
 
+@pytest.mark.parametrize(
+    ("end", "tried"),
+    [({"exit_code": 0}, False), ({"exit_code": 0, "consequence": True}, True), ({}, True)],
+)
+def test_a_job_whose_work_is_done_at_its_time_limit_is_not_tried_again(
+    job: tuple[Run, list[str]], end: dict[str, Any], tried: bool
+) -> None:
+    """Only the job's own end is left; a script that was told to end may have saved its state."""
+    run, asked = job
+    write_rank(run.dir, rank(0, **({"ended": 20.0} if end else {}), **end))
+    (run.dir / "job.out").write_text(TIME_LIMIT)
+    for look in (Retried.ending, lambda ended: ended.ended(143)):
+        asked.clear()
+        look(Retried(run.dir, ("true",)))
+        assert asked == (["timeout"] if tried else [])
+
+
 def test_a_job_script_says_which_job_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watched("retry", "/r/a", 0, ("x",)).run_dir == Path("/r/a")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "7")
