@@ -12,6 +12,7 @@
     ├── OutsideError            exit 3   something outside is missing or refused
     │   ├── CommandError                 a program is missing, timed out or failed
     │   ├── SubmissionError              sbatch said no
+    │   │   └── NotTakenError                it got no answer, and Slurm has no such job
     │   ├── StillRunningError            it was not over in time (also Python's TimeoutError)
     │   └── UnknownOutcomeError          nobody can say whether Slurm took the job
     ├── JobError                exit 1   the job or the operation failed
@@ -132,6 +133,10 @@ class TooSlowError(CommandError):
 
 class SubmissionError(OutsideError):
     """sbatch refused the job, or answered without a job id."""
+
+
+class NotTakenError(SubmissionError):
+    """sbatch got no answer from Slurm, and Slurm has no such job: asking again may work."""
 
 
 class UnknownOutcomeError(OutsideError):

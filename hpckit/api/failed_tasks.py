@@ -105,7 +105,10 @@ def one_array_at_a_time(runs: Sequence[Run]) -> AbstractContextManager[None]:
     Raises:
         OutsideError: another is at it, and does not come to its end.
     """
-    return one_at_a_time(runs[0]._folder) if runs else nullcontext()
+    if not runs:
+        return nullcontext()
+    first = runs[0]._folder
+    return one_at_a_time(first, f"failed tasks of array {first.whole}")
 
 
 def failed_tasks(runs: Sequence[Run], word: str | None = None) -> FailedTasks:

@@ -25,10 +25,18 @@ from hpckit.render import Rendered
 from hpckit.run_folders.find import refuse_doubtful
 from hpckit.run_folders.run_record import ResubmitOf, is_function_call, refuse_session
 from hpckit.run_folders.runs import Run as RunFolder
+from hpckit.schedulers.base import AUTO
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
-from hpckit.submission.resubmitted import replaced_by, resubmitted_as
+from hpckit.submission.resubmitted import (
+    followers,
+    one_at_a_time,
+    refuse_twin,
+    replaced_by,
+    resubmitted_as,
+)
+from hpckit.submission.retry import retry_after
 from hpckit.submission.task_numbers import first_numbers, renumbered
 from hpckit.text import counted, in_line, settings_text
 
@@ -52,11 +60,15 @@ class Again:
         whose: what in a colleague's job would be whose; empty for one's own.
         right_size: what each resource was, is and why, if that was asked for.
         sized_by: the ids of the jobs that this rests on, newest first.
+        run: what is submitted again, of an array any task.
+        known: the runs that followed it when this was worked out.
     """
 
     submission: Submission
     what: str
     differences: tuple[str, ...]
+    run: RunFolder
+    known: frozenset[str]
     whose: str = ""
     right_size: "tuple[Sizing, ...]" = ()
     sized_by: tuple[str, ...] = ()
@@ -65,6 +77,20 @@ class Again:
     def script(self) -> str:
         """The job script."""
         return self.submission.rendered.text
+
+    def claim(self, held: ExitStack) -> None:
+        """Keep other commands from submitting the same until `held` is closed.
+
+        That is short: those who submit many, each with options of its own, wait for each other. The
+        failed tasks of an array are kept by who looked which they are.
+
+        Raises:
+            RequestError: another command has just submitted the same. OutsideError: another is at
+                it, and does not come to its end.
+        """
+        if self.submission.again:
+            held.enter_context(one_at_a_time(self.run, self.what))
+            refuse_twin(self.run, self.known, self.submission.spec)
 
     def check(self) -> str:
         """Ask Slurm whether and when it would start; return what it says.
@@ -100,23 +126,19 @@ def asked_again(
             folder it was submitted from cannot be entered, or Slurm does not answer.
     """
     old = run._folder
-    before = _asked(old, alone=alone, failed=failed)
+    before, known = _asked(old, alone=alone, failed=failed), followers(old)
     _refuse_other_arguments(old, changes)
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
+    _tell_of_followers(old, () if failed else again, tell)
+    root = root or (old.dir.parent if old.mine else runs_folder(None))  # no colleague's
     numbers = _numbers(old, alone=alone, failed=failed)
-    if len(again) == 1 and (last := next(resubmitted_as(old), None)) and not failed:
-        tell(f"job {old.job_id} was submitted again before, as job {last.job_id}")
-    # A colleague's runs folder is no place for one's own.
-    root = root or (old.dir.parent if old.mine else runs_folder(None))
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
     code = _kept_code(old) if same_code else None
     with _standing_where(old, kept=same_code):
-        ready = partial(
-            prepare, preview=preview, bad=_events(old), sources=_sources(old), again=True, code=code
-        )
+        ready = partial(_prepared, old, preview=preview, bad=_events(old), code=code)
         submission = ready(spec, root, tell=tell)
         if right_size:
             sizes, rows, jobs = _sizes(old, spec, submission, changes)
@@ -129,12 +151,26 @@ def asked_again(
     differs += renumbered(submission.job.program.file, numbers, alone=not failed)
     return Again(
         submission=submission,
+        run=old,
+        known=known,
         what=_what(old, alone=alone, failed=failed),
         differences=tuple(differs),
         whose="" if old.mine else _whose(old, rendered),
         right_size=rows,
         sized_by=jobs,
     )
+
+
+def _tell_of_followers(
+    run: RunFolder, again: Sequence[ResubmitOf], tell: Callable[[str], None]
+) -> None:
+    """Say which jobs do the work of a run again already; of tasks of an array it is too much."""
+    if len(again) != 1:
+        return
+    if last := next(resubmitted_as(run), None):
+        tell(f"job {run.job_id} was submitted again before, as job {last.job_id}")
+    if run.record["request"].get("retry") and (retry := retry_after(run)):
+        tell(f"job {run.job_id} was tried again (--retry), as job {retry.job_id}")
 
 
 def _in_place(
@@ -185,6 +221,29 @@ def _what(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> str:
         return f"task {run.task} of array {run.whole}{given}"
     tasks = run.record["plan"].get("array_size")
     return f"array {run.whole}" + (f" with all its {tasks} tasks" if tasks else "")
+
+
+def _prepared(
+    run: RunFolder,
+    spec: JobSpec,
+    root: Path | None,
+    *,
+    bad: "Sequence[NodeEvent]",
+    preview: bool,
+    code: CodePlan | None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Submission:
+    """Work a request of a run's out; a job of Slurm's is Slurm's again.
+
+    Where Slurm does not answer for a moment, `auto` would run it on this login node.
+    """
+    of_slurm = run.scheduler.name == AUTO[0] and spec.executor == "auto"
+    settled = replace(spec, executor=AUTO[0]) if of_slurm else spec
+    found = prepare(
+        settled, root, bad=bad, sources=_sources(run), again=True, preview=preview, code=code,
+        tell=tell,
+    )  # fmt: skip
+    return replace(found, spec=spec)
 
 
 def _events(run: RunFolder) -> "Sequence[NodeEvent]":

@@ -14,18 +14,23 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from hpckit.api.evidence import limits
+from hpckit.api.prepare import Submission
 from hpckit.api.resubmit import asked_again
+from hpckit.api.run import Run as RunHandle
 from hpckit.api.run import handle
 from hpckit.api.submit import send
 from hpckit.errors import (
     CommandError,
     HpckitError,
+    NotTakenError,
     OutsideError,
+    SubmissionError,
     UnknownOutcomeError,
     refused_by_disk,
 )
@@ -34,19 +39,25 @@ from hpckit.job import Job
 from hpckit.job_spec.recorded_spec import spec_from_record
 from hpckit.job_spec.retry_rules import FAIL, KINDS, parse_rules
 from hpckit.job_spec.sbatch_words import is_hold
+from hpckit.paths import is_there
 from hpckit.run_folders.run_record import RetryOf
 from hpckit.run_folders.runs import Run, read_run
+from hpckit.schedulers.slurm.sbatch import job_of
+from hpckit.slurm import control
 from hpckit.slurm.jobs import squeue
 from hpckit.slurm.states import JobRecord, JobState, is_finished
 from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code
+from hpckit.submission.resubmitted import one_at_a_time, refuse_resubmitted
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
 from hpckit.units import whole_number
 
 _ENDS = JobState.COMPLETING
-# The pause before a second attempt, where a disk has refused something in the first.
+# The pause before a second attempt, where a disk or Slurm has refused something in the first.
 _AGAIN_S = 5.0
+# So long a retry waits for who submits the same job, or another task of its array, at that moment.
+_OTHERS_S = 10.0
 
 
 def retry(
@@ -101,7 +112,7 @@ def retry(
     except OSError as error:
         raise OutsideError(f"{run.dir} cannot be written: {reason(error)}") from error
     submission = replace(again.submission, retry=by, again=())
-    new = send(submission, tell=_say, ready=lambda: refuse_called_off(run))[0]
+    new = _sent(run, submission, same.known)
     text = f"{failed}; job {new.job_id} tries again {what}"
     note = replace(note, text=text, job_id=new.job_id)
     _note_down(run, note)
@@ -109,6 +120,18 @@ def retry(
         return _ended_too(note, new._folder, run)
     take_along(run.job_id, new.job_id, _say)
     return note
+
+
+def _sent(run: Run, submission: Submission, known: frozenset[str]) -> RunHandle:
+    """Submit what tries a run again, unless it was cancelled or submitted by its user meanwhile."""
+    with ExitStack() as held:
+
+        def ready() -> None:
+            refuse_called_off(run)
+            held.enter_context(one_at_a_time(run, f"job {run.job_id}", patience_s=_OTHERS_S))
+            refuse_resubmitted(run, known)
+
+        return send(submission, tell=_say, ready=ready)[0]
 
 
 def _holds(sbatch: Sequence[str]) -> list[str]:
@@ -178,15 +201,39 @@ def _unless_done(run: Run, kind: str, seen: int | None) -> RetryNote | None:
 
 
 def _tried(run: Run, kind: str, seen: int | None) -> RetryNote | None:
-    """Do the same, and once more where a disk has refused something."""
+    """Do the same, and once more where a disk has refused something, or Slurm did not answer."""
+    since = time.time()
     try:
         return _unless_done(run, kind, seen)
     except OutsideError as error:
-        if not isinstance(error.__cause__, OSError):
+        refused = isinstance(error, SubmissionError) and not isinstance(error, NotTakenError)
+        if refused or isinstance(error, UnknownOutcomeError):
             raise
         _say(f"job {run.job_id}: {str(error).rstrip('.')}. hpckit tries once more")
+        no_answer = isinstance(error, NotTakenError)
     time.sleep(_AGAIN_S)
+    if no_answer:
+        _end_late_one(run, since)
     return _unless_done(run, kind, seen)
+
+
+def _end_late_one(run: Run, since: float) -> None:
+    """End a job that Slurm took after all when sbatch had given up, and was then asked for in vain.
+
+    It would not run either: the folder of its log is gone, and Slurm begins no such job.
+
+    Raises:
+        CommandError: Slurm does not say whether there is one, or whether it ends. OutsideError: its
+            folder is still there.
+    """
+    note = read_note(run.dir, in_job=True)
+    if note is None or note.run_id is None:
+        return
+    folder = run.dir.with_name(note.run_id)
+    if is_there(folder):
+        raise OutsideError(f"{folder} of the first attempt could not be removed")
+    if late := job_of(note.run_id, since):
+        control.cancel([late])
 
 
 def main() -> None:

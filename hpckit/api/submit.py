@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
@@ -13,7 +14,7 @@ from hpckit.api.options import JobSpec, Options, job_spec, spec_values
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
-from hpckit.errors import RequestError
+from hpckit.errors import HpckitError, RequestError
 from hpckit.job_spec.arguments import PATH, TEXTS, VALUES, checked, maybe, several
 from hpckit.paths import typed_path
 
@@ -142,6 +143,19 @@ def send(
 
     settle_cut_short(submission.place.dir.parent, (), lambda line: tell(f"note: {line}"))
     found = RunList(handle(run) for run in submit_job(submission, tell=tell, ready=ready))
+    try:
+        _look_around(submission, found, tell)
+    except (HpckitError, OSError) as error:
+        tell(f"note: {error}")
+    except BaseException:  # there is a job, which nobody has been told of
+        job_id = found[0].array_job_id or found[0].job_id
+        tell(f"Job {job_id} is submitted and goes on. End it: hpckit cancel {job_id}")
+        raise
+    return found
+
+
+def _look_around(submission: Submission, found: RunList, tell: Callable[[str], None]) -> None:
+    """Say what the user should know of jobs that were submitted, and let them wait for retries."""
     if submission.job.total_gpus and submission.job.device != "cpu":
         from hpckit.submission.used_before import gpus_used_before  # noqa: PLC0415  # with GPUs
 
@@ -153,7 +167,6 @@ def send(
         from hpckit.submission.awaited import catch_up  # noqa: PLC0415  # few wait for others
 
         catch_up(dirs, tell)
-    return found
 
 
 @checked(wait=bool, runs=maybe(PATH), right_size=bool, same_code=bool)
@@ -177,7 +190,8 @@ def resubmit(
     """
     again = _again(old, runs, unset, changes, right_size=right_size, same_code=same_code)
     _log_again(again, old.run_id)
-    found = send(again.submission)[0]
+    with ExitStack() as held:
+        found = send(again.submission, ready=lambda: again.claim(held))[0]
     return found.wait() if wait else found
 
 

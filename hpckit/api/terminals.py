@@ -154,10 +154,7 @@ def attach(run: Run, status: RunStatus) -> None:
         raise JobError(
             f"Job {run.job_id} was ended: it is {state}. Why: hpckit logs {run.job_id} --all"
         )
-    raise OutsideError(
-        f"srun ended with status {code}. Job {run.job_id} is {state}: hpckit shell {run.job_id} "
-        "goes back to it."
-    )
+    raise OutsideError(f"srun ended with status {code}. Job {run.job_id} is {state}.")
 
 
 def _after(run: Run, code: int) -> RunStatus:
@@ -174,8 +171,10 @@ def _in_terminal(argv: tuple[str, ...]) -> int:
 
     Where a signal ends this, the program ends, too: two would read what is typed.
     """
+    from hpckit.session.attach import terminal_as_it_is  # noqa: PLC0415  # as above
+
     here, environ = sys.stdin.fileno(), step_environment(os.environ)
-    before = termios.tcgetattr(here)
+    before = terminal_as_it_is(here)
     try:
         child = shell.spawn(argv, env=environ, stdin=here, prepare=prepare_client)
         try:

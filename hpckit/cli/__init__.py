@@ -5,7 +5,8 @@ that `hpckit --help` starts in a tenth of a second. A command parses, calls `hpc
 
 - A command's module has its name; `hpckit status|logs|wait|cancel` are in `runs`.
 - What commands share: `options` (made of the fields of `JobSpec`), `arguments`, `carry_out` (a
-  submission), `view` (a run's status), `chosen_task` and `followed` (logs), `rebuild`.
+  submission), `left_running` (what goes on without a command), `view` (a run's status),
+  `chosen_task` and `followed` (logs), `rebuild`.
 - Everything is printed by `output`, which escapes control characters. `mistakes` explains command
   lines that are wrong.
 - Without typer, for a quick start: `front` (`--help`), `show_stats`, and for the Tab key

@@ -1,6 +1,7 @@
 """From a submission to a job: send it, say so, and stay with it to its end if asked to."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -9,6 +10,7 @@ from hpckit.api.prepare import Submission
 from hpckit.api.submit import load_submitit, send
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.submit import say_job
+from hpckit.errors import HpckitError
 from hpckit.stand_ins import no_log, stand_ins
 
 if TYPE_CHECKING:
@@ -30,32 +32,42 @@ def carry_out(
     follow: bool,
     json: bool,
     more: Mapping[str, Any] | None = None,
+    ready: Callable[[], object] = lambda: None,
     sent: Callable[[], object] = lambda: None,
 ) -> "RunList":
     """Submit, say so, and wait if asked to; `more` is for the document. Return the runs.
 
-    `sent` is called as soon as it is submitted.
+    `ready` is called just before it is submitted, and `sent` as soon as it is.
 
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
     with stand_ins(*_SUBMITITS), no_log():
         load_submitit()
-    if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
-        found = send(submission, tell=note, ready=lambda: say_job(submission))
-    else:
-        found = send(submission, tell=note)
+    at_once = submission.job.scheduler.starts_at_once  # and there may be a warning
+
+    def before() -> None:
+        ready()
+        if at_once:
+            say_job(submission)
+
+    found = send(submission, tell=note, ready=before)
+    if not at_once:
         say_job(submission)
     sent()
     stays = wait or follow
     try:
         _say_submitted(submission, found, json=json)
         now = _at_the_end(found, follow=follow) if stays else found.status() if json else []
-    except KeyboardInterrupt:
+    except (HpckitError, OSError, KeyboardInterrupt) as error:
+        from hpckit.cli.left_running import BREAKS, goes_on  # noqa: PLC0415  # seldom
+
         if stays:
-            note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
+            todo = f"Stop it: hpckit cancel {found[0].job_id}"
+            note(f"No longer waiting; the job {goes_on(error)}. {todo}")
         if json:  # there is a job, and a script learns of it here alone
-            print_submitted(submission, found.status(), more or {})
+            with suppress(*BREAKS):
+                print_submitted(submission, found.status(), more or {})
         raise
     if json:
         print_submitted(submission, now, more or {})

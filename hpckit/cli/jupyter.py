@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from hpckit.api.sessions import NOT_FOR_SESSIONS
 from hpckit.api.submit import send
 from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption
 from hpckit.cli.carry_out import carry_out, print_submitted
+from hpckit.cli.left_running import BREAKS, say_left
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, say_note
 from hpckit.cli.submit import say_job, show_script
@@ -113,11 +115,11 @@ def jupyter(
             _stay(found, via, port)
         else:
             _say_way(found, login)
-    except KeyboardInterrupt:
-        note(f"\nThe notebook's job goes on. Come back: hpckit jupyter {run.job_id}")
-        note(f"End it: hpckit cancel {run.job_id}")
+    except (*BREAKS, KeyboardInterrupt) as error:
+        say_left(run, "jupyter", error)
         if json and job_id is None:  # as with --detach: a script learns of the job here alone
-            print_submitted(submission, [run.status()], {})
+            with suppress(*BREAKS):
+                print_submitted(submission, [run.status()], {})
         raise
 
 

@@ -108,8 +108,9 @@ def resubmit(
             say_check(again.submission.place.run_id, answer, json=json)
         else:
             carry_out(
-                again.submission, wait=wait, follow=follow, json=json, more=more, sent=held.close
-            )
+                again.submission, wait=wait, follow=follow, json=json, more=more, sent=held.close,
+                ready=lambda: None if tasks else again.claim(held),
+            )  # fmt: skip
 
 
 def _failed(word: str, root: Path, held: ExitStack | None) -> FailedTasks:

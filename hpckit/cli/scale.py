@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from hpckit.api.scale import (
 )
 from hpckit.api.study_plan import StudyPlan, plan_study
 from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption, finite
+from hpckit.cli.left_running import BREAKS, goes_on
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_text
@@ -267,10 +269,12 @@ def _wait(found: Study, wanted: WantedOptions | None) -> None:
     counts = Counting()
     try:
         found.wait(look=counts)
-    except KeyboardInterrupt:
-        note(f"No longer waiting; the runs go on. Gather them: hpckit scale --from {found.name}")
+    except (*BREAKS, KeyboardInterrupt) as error:
+        go_on = goes_on(error, many=True)
+        note(f"No longer waiting; the runs {go_on}. Gather them: hpckit scale --from {found.name}")
         if wanted is not None:  # a script learns the study's name here alone
-            print_json(found.report(**wanted).document())
+            with suppress(*BREAKS):
+                print_json(found.report(**wanted).document())
         raise
 
 

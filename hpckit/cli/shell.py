@@ -16,6 +16,7 @@ from hpckit.cli.arguments import (
     RunsOption,
     settled_root,
 )
+from hpckit.cli.left_running import BREAKS, say_left
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, say_note
 from hpckit.cli.submit import say_check, say_job, say_job_notes, show_script
@@ -111,11 +112,14 @@ def _open(submission: Submission, *, json: bool) -> None:
     try:
         say_job(submission)
         note(f"Submitted {run.job_id}; Ctrl-C while it waits cancels it")
-        status = _started(run)
+        status = _looked_at(run)
     except KeyboardInterrupt:
         _cancel(run)
         raise
-    _attach(run, status)
+    except BREAKS as error:
+        say_left(run, "shell", error)
+        raise
+    _enter(run, status)
 
 
 def _cancel(run: Run) -> None:
@@ -131,29 +135,29 @@ def _cancel(run: Run) -> None:
 
 
 def _go_to(run: Run) -> None:
-    _attach(run, _started(run))
+    _enter(run, _looked_at(run))
 
 
-def _attach(run: Run, status: "RunStatus") -> None:
-    """Connect this terminal; who interrupts that, which keys no longer do, hears of the job."""
-    try:
-        attach(run, status)
-    except KeyboardInterrupt:
-        note(f"\nThe shell's job goes on. Come back: hpckit shell {run.job_id}")
-        note(f"End it: hpckit cancel {run.job_id}")
-        raise
+def _looked_at(run: Run) -> "RunStatus":
+    """Wait until a shell runs, is over, or will never start."""
+    from hpckit.cli.view import LiveView  # noqa: PLC0415  # only who waits needs it
+
+    return until_it_runs(run, LiveView())
 
 
-def _started(run: Run) -> "RunStatus":
-    """Wait until a shell runs.
+def _enter(run: Run, status: "RunStatus") -> None:
+    """Connect this terminal; who interrupts that, which keys no longer do, hears of the job.
 
     Raises:
-        OutsideError: it is over, or will never start.
+        OutsideError: it is over, or will never start; or there is no way there.
     """
-    from hpckit.cli.view import LiveView, status_line  # noqa: PLC0415  # only who waits needs it
-
-    status = until_it_runs(run, LiveView())
     if status.finished or status.never_starts:
+        from hpckit.cli.view import status_line  # noqa: PLC0415  # as above
+
         notes = "".join(f" {text.rstrip('.')}." for text in status.notes)
         raise OutsideError(f"There is no shell to go to: {status_line(status)}.{notes}")
-    return status
+    try:
+        attach(run, status)
+    except (*BREAKS, KeyboardInterrupt) as error:
+        say_left(run, "shell", error)
+        raise

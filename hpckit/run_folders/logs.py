@@ -1,17 +1,17 @@
 """A run's logs: which files there are, and following them."""
 
 import codecs
-import errno
 import os
 import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from hpckit.errors import NotFoundError
 from hpckit.files import DamagedFileError, chunks, open_regular, reason
-from hpckit.run_folders.run_files import JOB_LOG
+from hpckit.run_folders.run_files import JOB_LOG, patiently
 from hpckit.run_folders.runs import Run
 from hpckit.units import whole_number
 
@@ -100,7 +100,7 @@ def follow(
     """Yield what is written to the files, those that appear later too, until `over()` and quiet.
 
     A file that is shorter than before was emptied, to save space, or is another: it is read from
-    its beginning. `damaged` is told of what is no file.
+    its beginning. `damaged` is told of what is no file, or cannot be read in the end.
     """
     places: dict[Path, int] = {}
     decoders: defaultdict[Path, Callable[[bytes], str]] = defaultdict(decoder)
@@ -109,11 +109,14 @@ def follow(
         last_round = over()
         wrote = False
         for path in files():
+            if path in bad:
+                continue
+            read = partial(_piece, path, places.get(path, 0))
             try:
-                start, chunk = (0, b"") if path in bad else _piece(path, places.get(path, 0))
+                start, chunk = patiently(read) if last_round else read()
             except (OSError, DamagedFileError) as error:
-                # NFS, of a file whose server or name has changed: the next open finds it anew.
-                if isinstance(error, OSError) and error.errno == errno.ESTALE and not last_round:
+                # What a disk refuses now it may give in the next round, as NFS what it calls stale.
+                if isinstance(error, OSError) and not last_round:
                     continue
                 bad.add(path)
                 damaged.append(f"{path.name}: {reason(error)}")

@@ -19,11 +19,12 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.paths import is_mine_alone
-from hpckit.session.folder import END, read_private
+from hpckit.session.folder import END, read_patiently
 from hpckit.session.frames import Frames, Kind, frame, mapping, message
 from hpckit.session.link import peer_uid
 from hpckit.session.screen import Screen
@@ -89,10 +90,10 @@ def _connected(run_dir: Path, job_id: str, is_over: Callable[[], bool]) -> Itera
     tell_at = time.monotonic() + _SAID_AFTER_S
     while True:
         try:
-            if place := read_private(run_dir, PLACE):
+            if place := read_patiently(run_dir, PLACE):
                 connection = _open(str(place.get("socket", "")))
                 break
-            over = read_private(run_dir, END) or is_over()
+            over = read_patiently(run_dir, END) or is_over()
         except (OSError, DamagedFileError) as error:
             raise OutsideError(f"Job {job_id} cannot be reached: {reason(error)}.") from error
         if over or time.monotonic() > until:
@@ -128,12 +129,25 @@ def _open(path: str) -> socket.socket:
     return connection
 
 
+def terminal_as_it_is(descriptor: int) -> list[Any]:
+    """Return a terminal's settings, to be put back.
+
+    Raises:
+        OutsideError: it is gone.
+    """
+    try:
+        return termios.tcgetattr(descriptor)
+    except termios.error as error:
+        raise OutsideError(f"This terminal cannot be used: {error.args[-1]}.") from error
+
+
 @contextlib.contextmanager
 def _raw(descriptor: int) -> Iterator[None]:
     """Let keys pass as they are typed; whatever happens, the terminal is as before in the end."""
-    before = termios.tcgetattr(descriptor)
+    before = terminal_as_it_is(descriptor)
     try:
-        tty.setraw(descriptor)
+        with contextlib.suppress(termios.error):  # it is gone, which reading from it will say
+            tty.setraw(descriptor)
         yield
     finally:
         with contextlib.suppress(termios.error):  # it is gone

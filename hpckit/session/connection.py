@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from hpckit.errors import DamagedRunError
-from hpckit.files import DamagedFileError, reason
+from hpckit.errors import DamagedRunError, refused_by_disk
+from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
-from hpckit.session.folder import read_private, remove_private, write_private
+from hpckit.session.folder import read_patiently, remove_private, session_folder, write_private
 from hpckit.values import rebuild
 
 _NAME = "connection"
@@ -54,9 +54,10 @@ def read_connection(run_dir: Path) -> Connection | None:
 
     Raises:
         DamagedRunError: what is written there is not the user's own, or not hpckit's.
+        OutsideError: it cannot be read now.
     """
     try:
-        row = read_private(run_dir, _NAME)
+        row = read_patiently(run_dir, _NAME)
         if row is None:
             return None
         found = rebuild(Connection, row)
@@ -64,9 +65,11 @@ def read_connection(run_dir: Path) -> Connection | None:
             raise DamagedFileError("a node or a path in it is not one")
         if not 0 < found.port < 1 << 16:
             raise DamagedFileError(f"{found.port} is not a port")
-    except (OSError, DamagedFileError) as error:
+    except OSError as error:
+        raise refused_by_disk(error, str(session_folder(run_dir))) from error
+    except DamagedFileError as error:
         raise DamagedRunError(
-            f"Where the session of {run_dir.name} is cannot be read: {reason(error)}. "
+            f"Where the session of {run_dir.name} is cannot be read: {error}. "
             "End it (hpckit cancel), and start another."
         ) from error
     return found

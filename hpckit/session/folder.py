@@ -13,6 +13,7 @@ from typing import Any
 
 from hpckit.files import DamagedFileError, open_regular, parse_json, replace_file
 from hpckit.paths import is_mine_alone
+from hpckit.run_folders.run_files import patiently
 
 FOLDER = "session"
 # How a session ended, where its end says less.
@@ -46,8 +47,12 @@ def write_private(run_dir: Path, name: str, value: Mapping[str, Any]) -> None:
     Raises:
         OSError: it cannot be written. DamagedFileError: the folder is not this user's alone.
     """
-    folder = make_session_folder(run_dir)
-    replace_file(folder / f"{name}.json", json.dumps(dict(value)) + "\n", mode=0o600)
+    text = json.dumps(dict(value)) + "\n"
+
+    def write() -> None:
+        replace_file(make_session_folder(run_dir) / f"{name}.json", text, mode=0o600)
+
+    patiently(write)
 
 
 def remove_private(run_dir: Path, name: str) -> None:
@@ -56,7 +61,8 @@ def remove_private(run_dir: Path, name: str) -> None:
     Raises:
         OSError: it cannot be removed.
     """
-    (session_folder(run_dir) / f"{name}.json").unlink(missing_ok=True)
+    path = session_folder(run_dir) / f"{name}.json"
+    patiently(lambda: path.unlink(missing_ok=True))
 
 
 def read_private(run_dir: Path, name: str) -> dict[str, Any] | None:
@@ -82,6 +88,15 @@ def read_private(run_dir: Path, name: str) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise DamagedFileError("it is not a mapping")
     return value
+
+
+def read_patiently(run_dir: Path, name: str) -> dict[str, Any] | None:
+    """Do the same for who waits for it: a disk that refuses once says nothing of the session.
+
+    Raises:
+        OSError, DamagedFileError: as `read_private`.
+    """
+    return patiently(lambda: read_private(run_dir, name))
 
 
 def _refuse_others(folder: Path) -> None:

@@ -5,6 +5,7 @@ gets, in the site's environment, with the container's words where it is one.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import cast
 from hpckit.errors import HpckitError
 from hpckit.frozen import frozen
 from hpckit.payload.children import handle_passed
+from hpckit.run_folders.run_files import patiently
 from hpckit.session.activity import Activity
 from hpckit.session.folder import END, make_session_folder, remove_private, write_private
 from hpckit.session.idle import IdleJudge, Stage, now_s, warning
@@ -144,7 +146,8 @@ class Host:
             say("there are no samples: whether this session is idle is unknown, so it goes on")
         elif stage is Stage.OVER:
             why = f"idle for {format_seconds(judge.idle_s)} (--idle)"
-            write_private(self._run_dir, END, {"why": "idle", "idle_s": judge.idle_s})
+            with contextlib.suppress(OSError):  # it ends nevertheless; the log says why
+                write_private(self._run_dir, END, {"why": "idle", "idle_s": judge.idle_s})
             say(f"this session was ended: {why}")
             self._served.stop(f"this session is ended: {why}")
 
@@ -152,7 +155,7 @@ class Host:
 def main() -> None:
     """Run a session's host."""
     asked, run_dir = parse(sys.argv[1:]), Path(os.environ["HPCKIT_RUN_DIR"])
-    make_session_folder(run_dir)
+    patiently(lambda: make_session_folder(run_dir))
     remove_private(run_dir, END)  # of an attempt before this one
     module, name = SERVED[asked.kind]
     make = getattr(importlib.import_module(module), name)

@@ -6,6 +6,7 @@ arguments, variables, the job's script or its logs. What `hpckit jupyter` needs 
 `session/`, likewise closed.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -13,12 +14,10 @@ import secrets
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from hpckit.files import DamagedFileError, parse_json, read_json, replace_file
 from hpckit.payload.children import prepare_script, shell_status, stop_all
 from hpckit.session.connection import Connection, forget, write_connection
 from hpckit.session.idle import now_s
+from hpckit.session.served import put
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -125,8 +125,7 @@ class Notebook:
             for line in said:
                 if _SAVED in line:
                     self._used = now_s()
-                sys.stderr.buffer.write(line.replace(self._token.encode(), b"[token]"))
-                sys.stderr.buffer.flush()
+                put(2, line.replace(self._token.encode(), b"[token]"))
 
     def serve(self, seconds: float) -> int | None:
         """Wait at most so long; return its exit status once it is over.
@@ -205,7 +204,8 @@ class Notebook:
 
     def close(self) -> None:
         """Forget where the server was; one that is still there ends."""
-        forget(self._run_dir)
+        with contextlib.suppress(OSError):
+            forget(self._run_dir)
         if self._child:
             stop_all([self._child], grace_s=0 if self._kill_at else _ENDS_WITHIN_S)
         if self._log:
@@ -214,8 +214,7 @@ class Notebook:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"hpckit: {text}\n")
-    sys.stderr.flush()
+    put(2, f"hpckit: {text}\n".encode(errors="replace"))
 
 
 def _shown_folder(command: tuple[str, ...]) -> str:
@@ -296,7 +295,7 @@ def ask(found: Connection, path: str, *, secret: bool = True) -> tuple[int, byte
     base = found.path.rpartition("/")[0]
     head = {"Authorization": f"token {found.token}"} if secret and found.token else {}
     server = http.client.HTTPConnection(LOOPBACK, found.port, timeout=_ANSWERS_WITHIN_S)
-    with closing(server):
+    with contextlib.closing(server):
         server.request("GET", f"{base}/{path}", headers=head)
         answer = server.getresponse()
         return answer.status, answer.read(_MOST)

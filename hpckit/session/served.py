@@ -1,6 +1,7 @@
 """What a session's host serves: a shell, a notebook server."""
 
-import sys
+import contextlib
+import os
 from typing import Protocol
 
 
@@ -32,5 +33,11 @@ class Served(Protocol):
 
 def say(text: str) -> None:
     """Write a line into the rank's log."""
-    sys.stdout.write(f"hpckit: {text}\n")
-    sys.stdout.flush()
+    put(1, f"hpckit: {text}\n".encode(errors="replace"))
+
+
+def put(descriptor: int, content: bytes) -> None:
+    """Write into one of the rank's logs; what a full disk refuses is lost, and ends no session."""
+    with contextlib.suppress(OSError):
+        while content:
+            content = content[os.write(descriptor, content) :]

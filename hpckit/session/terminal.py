@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import struct
-import sys
 import termios
 import time
 from pathlib import Path
@@ -30,7 +29,7 @@ from hpckit.session.frames import Kind, mapping
 from hpckit.session.idle import now_s
 from hpckit.session.link import Link, listen, peer_uid, socket_folder
 from hpckit.session.screen import Screen
-from hpckit.session.served import say
+from hpckit.session.served import put, say
 from hpckit.session.shells import Start, start_of
 
 if TYPE_CHECKING:
@@ -331,8 +330,7 @@ class Terminal:
             say(end)
         failed = code < 0 or (code > 0 and not self._typed)
         if failed and not self._typed:
-            sys.stdout.buffer.write(self._screen.shown_again(_MOST_SIZE)[-_SHOWN_START:])
-            sys.stdout.flush()
+            put(1, self._screen.shown_again(_MOST_SIZE)[-_SHOWN_START:])
         self._last_words(end)
         return status if failed else 0
 

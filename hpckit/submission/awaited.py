@@ -6,8 +6,11 @@ looks for itself: its job is in the queue before it looks, and the retry's note 
 the queue is asked.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from hpckit.errors import CommandError, HpckitError, RequestError
 from hpckit.run_folders.find import find_believed
@@ -19,6 +22,8 @@ from hpckit.submission.retry import last_retry
 from hpckit.text import listed
 
 _NAMED = 3  # jobs that are tried again
+_AGAIN_S = 2.0
+_Answer = TypeVar("_Answer")
 
 
 def take_along(job_id: str, to: str, tell: Callable[[str], None]) -> None:
@@ -27,17 +32,26 @@ def take_along(job_id: str, to: str, tell: Callable[[str], None]) -> None:
     What keeps a job from it is told, too.
     """
     try:
-        waiting = ask_moved(job_id, to)
+        waiting = _twice(lambda: ask_moved(job_id, to))
     except CommandError as error:
         tell(f"jobs that wait for job {job_id} cannot be made to wait for job {to}: {error}")
         return
     for waits, dependency in waiting.items():
         try:
-            set_dependency(waits, dependency)
+            _twice(partial(set_dependency, waits, dependency))
         except CommandError as error:
             tell(f"job {waits} cannot be made to wait for job {to}, not for {job_id}: {error}")
         else:
             tell(f"job {waits} waits for job {to} now, in place of job {job_id}")
+
+
+def _twice(ask: Callable[[], _Answer]) -> _Answer:
+    """Ask Slurm, and once more after a moment: nobody else lets those jobs wait for the new one."""
+    try:
+        return ask()
+    except CommandError:
+        time.sleep(_AGAIN_S)
+        return ask()
 
 
 def catch_up(after_dirs: Sequence[str], tell: Callable[[str], None]) -> None:

@@ -9,19 +9,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpckit.errors import HpckitError, OutsideError
+from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.file_locks import locked
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
+from hpckit.job_spec.recorded_spec import spec_from_record
+from hpckit.job_spec.spec import JobSpec
 from hpckit.run_folders.run_files import read_note, write_json
 from hpckit.run_folders.run_record import ResubmitOf
 from hpckit.run_folders.runs import RESUBMITTED, Run, following, read_run
+from hpckit.submission.retry import read_note as read_retry
 from hpckit.submission.retry import retry_after
 from hpckit.values import Word
 
 # So many of the newest runs in a run's place are remembered.
 _MOST = 20
-# Held by the command that submits an array's failed tasks again, in the folder of its first task.
+# Held by what submits a run again; of an array, in the folder of its first task.
 _LOCK = "resubmit.lock"
 # A submission takes seconds; one to a Slurm that hardly answers, a minute.
 _PATIENCE_S = 120.0
@@ -62,32 +65,86 @@ def replaced_by(run: Run, *, alone: bool, failed: Sequence[int]) -> tuple[Resubm
 
 
 @contextmanager
-def one_at_a_time(run: Run) -> Iterator[None]:
-    """Keep other commands from submitting failed tasks of an array again, or wait until they have.
+def one_at_a_time(run: Run, what: str, *, patience_s: float | None = None) -> Iterator[None]:
+    """Keep others from submitting a run, or tasks of its array, again, or wait until they have.
 
     What they submitted is seen afterwards. A killed command holds no lock (flock(2)). In a folder
     of another user, or one that cannot be written, there is none: no note can be made there either.
 
     Args:
-        run: any task of the array.
+        run: of an array any task.
+        what: what is submitted again, in an error.
+        patience_s: go on nevertheless after so long; None: fail after a long time.
 
     Raises:
         OutsideError: another command is at it, and does not come to its end.
     """
+    most_s = _PATIENCE_S if patience_s is None else patience_s
     with ExitStack() as stack:
         held: bool | None = None
         if run.mine:
             first = run.dir.with_name(f"{run.run_id.rpartition('_')[0]}_0")
             folder = first if first.is_dir() else run.dir
             with suppress(OSError, DamagedFileError):
-                lock = locked(folder / _LOCK, shared=False, patience_s=_PATIENCE_S)
+                lock = locked(folder / _LOCK, shared=False, patience_s=most_s)
                 held = stack.enter_context(lock)
-        if held is False:
+        if held is False and patience_s is None:
             raise OutsideError(
-                f"Another command is submitting failed tasks of array {run.whole} again, and has "
-                f"not come to its end in {_PATIENCE_S:.0f} s: try again later."
+                f"Another command is submitting {what} again, and has not come to its end in "
+                f"{most_s:.0f} s: try again later."
             )
         yield
+
+
+def followers(run: Run) -> frozenset[str]:
+    """Return which runs follow one now: those in its place, and one that `--retry` submits."""
+    note = read_retry(run.dir)
+    tried_again = [note.run_id] if note and note.run_id else []
+    return frozenset([*(row.run_id for row in _read(run)), *tried_again])
+
+
+def refuse_twin(run: Run, known: frozenset[str], asked: JobSpec) -> None:
+    """Refuse to submit a run again as another command has just done: both would write its files.
+
+    Who asks for something else, as in a loop over sizes, means another job. `known` are the
+    followers of which the user has been told.
+
+    Raises:
+        RequestError: another command has, or the job itself (`--retry`).
+    """
+    todo = f"To submit job {run.job_id} once more, give this command again."
+    for new in resubmitted_as(run):
+        if new.run_id not in known and _asks(new) == asked:
+            raise RequestError(
+                f"Another command has just submitted job {run.job_id} again, as job {new.job_id}. "
+                f"{todo}"
+            )
+    note = read_retry(run.dir)
+    before = _asks(run)
+    same = before is not None and before.args == asked.args
+    if same and note and note.run_id and note.run_id not in known:
+        raise RequestError(
+            f"Job {run.job_id} has failed and just submits itself again (--retry), as run "
+            f"{note.run_id}. {todo}"
+        )
+
+
+def refuse_resubmitted(run: Run, known: frozenset[str]) -> None:
+    """Refuse the retry of a run that its user has submitted again since `known` followed it.
+
+    Raises:
+        RequestError: the user has.
+    """
+    for new in resubmitted_as(run):
+        if new.run_id not in known and same_work(new.record, run.record):
+            raise RequestError(f"it was submitted again meanwhile, as job {new.job_id}")
+
+
+def _asks(run: Run) -> JobSpec | None:
+    try:
+        return spec_from_record(run.record["request"])
+    except (HpckitError, ValueError, TypeError, KeyError):  # of another version
+        return None
 
 
 def write_notes(runs: Sequence[Run], tell: Callable[[str], None]) -> None:

@@ -13,6 +13,7 @@ from hpckit.slurm import control
 from hpckit.slurm.states import JobState
 from hpckit.submission.called_off import before_it, is_called_off
 from hpckit.submission.retry import NOT_AGAIN, has_rule, kind_of, rules_of, why_not
+from hpckit.submission.verdict import done_by_itself
 from hpckit.submission.watched import Watched, ranks_of
 
 
@@ -33,7 +34,12 @@ class Retried(Watched):
     def ending(self) -> None:
         """Submit it again before Slurm kills all of it, if its time limit has come."""
         run = None if self._done else self.recorded()
-        if run and ended_as(run, ranks_of(run, self.attempt))[0] is JobState.TIMEOUT:
+        if run is None:
+            return
+        ranks = ranks_of(run, self.attempt)
+        if done_by_itself(ranks, run.ranks):  # what is left is the job's own end
+            return
+        if ended_as(run, ranks)[0] is JobState.TIMEOUT:
             self._retry(run, TIMEOUT, None)
 
     def ended(self, status: int) -> None:
@@ -45,6 +51,8 @@ class Retried(Watched):
             return
         ranks = ranks_of(run, self.attempt)
         state, cause = ended_as(run, ranks)
+        if state is JobState.TIMEOUT and done_by_itself(ranks, run.ranks):
+            return  # what the limit has ended is the job's own end
         began = min((row.log_start for row in ranks), default=0)
         if kind := kind_of(state, cause):
             self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))

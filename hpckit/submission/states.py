@@ -135,10 +135,10 @@ def _elapsed_s(record: JobRecord, ranks: tuple[RankRecord, ...]) -> float | None
 
 
 def _unless_over(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> JobRecord:
-    """Return Slurm's record, but for a preemption that was an earlier attempt's."""
-    if record.state is not JobState.PREEMPTED or not ranks:
+    """Return Slurm's record, but for a preemption or time limit that has ended no rank."""
+    if record.state not in (JobState.PREEMPTED, JobState.TIMEOUT) or not ranks:
         return record
-    from hpckit.stop_marks import marks, marks_of  # noqa: PLC0415  # few are preempted
+    from hpckit.stop_marks import marks, marks_of  # noqa: PLC0415  # few end so
 
     file, newest = marks_of(run.dir, 0), max(row.restart for row in ranks)
     words = [marks(file, number) for number in range(newest + 1)]

@@ -126,7 +126,8 @@ def unless_over(
 ) -> JobState:
     """Return Slurm's state, but PREEMPTED only where a preemption has ended the newest attempt.
 
-    Slurm may take the end of an attempt for the preemption of an earlier one: see `no_requeue`.
+    Slurm may take the end of an attempt for the preemption of an earlier one: see `no_requeue`. And
+    TIMEOUT only where the time limit has ended a rank: what a job does after that takes seconds.
 
     Args:
         state: what Slurm says.
@@ -134,9 +135,17 @@ def unless_over(
         planned: how many there should be.
         words: what `stop_marks` has of each attempt, the newest one's last.
     """
-    from hpckit.stop_marks import PREEMPTED, REQUEUED, stopped_early  # noqa: PLC0415  # few are
+    from hpckit.stop_marks import (  # noqa: PLC0415  # few are
+        NO_CHECKPOINT,
+        PREEMPTED,
+        REQUEUED,
+        stopped_early,
+    )
 
     *earlier, said = words
+    if state is JobState.TIMEOUT:
+        left = stopped_early(said, 0) or said & {NO_CHECKPOINT, PREEMPTED, REQUEUED}
+        return state if left or not done_by_itself(ranks, planned) else JobState.COMPLETED
     told = not said.isdisjoint({PREEMPTED, REQUEUED})
     if state is not JobState.PREEMPTED or not (told or any(PREEMPTED in row for row in earlier)):
         return state
@@ -166,6 +175,11 @@ def ended_when_told(
 def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:
     """Say whether every rank of the newest attempt has written its end."""
     return len(ranks) == planned and all(row.ended is not None for row in ranks)
+
+
+def done_by_itself(ranks: Sequence[RankRecord], planned: int) -> bool:
+    """Say whether every rank of an attempt has ended well, and none because it was told to end."""
+    return all_ended(ranks, planned) and not any(row.exit_code or row.consequence for row in ranks)
 
 
 def straggling(ranks: Sequence[RankRecord], planned: int, now: float) -> str | None:

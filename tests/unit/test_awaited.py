@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.errors import PlanError
+from hpckit.errors import CommandError, PlanError
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.dependencies import moved
 from hpckit.slurm.rows import COLUMN, ROW
+from hpckit.submission import awaited
 from hpckit.submission.after import dependency, refuse_hopeless
 from hpckit.submission.awaited import catch_up, notes_on, take_along
 from hpckit.submission.retry import RetryNote, write_note
@@ -52,7 +53,10 @@ def updates(fake_slurm: Path) -> list[list[str]]:
     return [row[2:] for row in calls if row[:2] == ["scontrol", "update"]]
 
 
-def test_each_job_is_told_once_and_one_that_cannot_be_is_told(fake_slurm: Path) -> None:
+def test_each_job_is_told_once_and_one_that_cannot_be_is_told(
+    fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "_AGAIN_S", 0.0)
     on = "afterok:11(unfulfilled)"
     answers(fake_slurm, squeue_out=waiting(("13", on), ("14_[0-9]", on), ("15", "afterok:9")))
     said: list[str] = []
@@ -72,6 +76,25 @@ def test_each_job_is_told_once_and_one_that_cannot_be_is_told(fake_slurm: Path) 
     said.clear()
     take_along("11", "12", said.append)
     assert said[0].startswith("jobs that wait for job 11 cannot be made to wait for job 12: ")
+
+
+def test_slurm_that_does_not_answer_for_a_moment_leaves_no_job_behind(
+    fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def once(job: str, _other: str) -> dict[str, str]:
+        asked.append(job)
+        if len(asked) == 1:
+            raise CommandError("no answer.")
+        return {"13": "afterok:12"}
+
+    monkeypatch.setattr(awaited, "ask_moved", once)
+    monkeypatch.setattr(awaited, "_AGAIN_S", 0.0)
+    said: list[str] = []
+    take_along("11", "12", said.append)
+    assert (asked, said) == (["11", "11"], ["job 13 waits for job 12 now, in place of job 11"])
+    assert updates(fake_slurm) == [["JobId=13", "Dependency=afterok:12"]]
 
 
 def test_who_was_submitted_in_that_moment_looks_for_itself(

@@ -41,6 +41,8 @@ from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
 from hpckit.schedulers.local.gpus import GpuPool
 from hpckit.schedulers.local.state import read_local_state
 from hpckit.schedulers.slurm import sbatch
+from hpckit.session.connection import Connection, forget, read_connection, write_connection
+from hpckit.session.served import put
 from hpckit.slurm.states import JobState
 from hpckit.stop_marks import was_full
 from hpckit.submission import folders
@@ -500,3 +502,37 @@ def test_what_cannot_be_taken_away_hides_no_error(
     refuse(monkeypatch, os, "unlink", errno.EIO)
     with pytest.raises(OSError, match="No space left"):
         replace_file(tmp_path / "x", "text")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOSPC])
+def test_a_session_outlives_a_disk_that_refuses_once(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Connection(node="c1", port=1, token="")
+    for name, act, only in (
+        ("mkdir", lambda: write_connection(tmp_path, place), "session"),
+        ("open", lambda: write_connection(tmp_path, place), "connection"),
+        ("open", lambda: read_connection(tmp_path), "connection"),
+        ("stat", lambda: read_connection(tmp_path), "session"),
+        ("unlink", lambda: forget(tmp_path), "connection"),
+    ):
+        with monkeypatch.context() as patch:
+            said = refuse(patch, os, name, number, only=only, times=1)
+            found = act()
+        assert (len(said), found in (None, place)) == (1, True), name
+    assert read_connection(tmp_path) is None
+
+
+def test_a_place_that_cannot_be_read_ends_no_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_connection(tmp_path, Connection(node="c1", port=1, token=""))
+    monkeypatch.setattr(run_files, "_PAUSES_S", (0.0, 0.0))
+    refuse(monkeypatch, os, "stat", errno.EIO, only="session")
+    with pytest.raises(OutsideError, match="Input/output error"):
+        read_connection(tmp_path)
+
+
+def test_a_full_disk_takes_no_line_and_ends_no_session() -> None:
+    with Path("/dev/full").open("wb") as full:
+        put(full.fileno(), b"a line")

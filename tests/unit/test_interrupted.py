@@ -1,5 +1,6 @@
 """Ctrl-C while a command waits for what it has submitted: with --json, stdout has its document."""
 
+import errno
 import json
 import os
 import pwd
@@ -104,3 +105,35 @@ def test_jupyter_tells_a_script_of_the_job(stopped: Path, cli: Cli) -> None:
     found = json.loads(said.out)
     assert (found["job_id"], found["state"]) == ("1001", "PENDING")
     assert cli("jupyter", found["run_id"], "--json").out == ""
+
+
+@pytest.mark.parametrize("words", [("submit", "serial", "train.py"), ("jupyter",)])
+def test_a_script_learns_of_a_job_that_an_error_leaves(
+    stopped: Path, cli: Cli, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_seconds: float) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    for module in ("submission.waiting", "api.jupyter"):
+        monkeypatch.setattr(import_module(f"hpckit.{module}").time, "sleep", refuse)
+    add_program(stopped.parent / "bin" / "jupyter-server", "#!/bin/sh\n")
+    said = cli(*words, "--gpus", "0", "--json", *(["--wait"] if words[0] == "submit" else []))
+    assert (said.status, json.loads(said.out)["job_id"]) == (3, "1001")
+    assert "job may go on" in said.err
+    assert "hpckit cancel 1001" in said.err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "no")])
+def test_what_is_looked_at_after_a_submission_hides_no_job(
+    stopped: Path, cli: Cli, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_run: Run) -> None:
+        raise error
+
+    monkeypatch.setattr("hpckit.submission.used_before.gpus_used_before", fail)
+    said = cli("submit", "serial", "train.py", "--gpus", "1")
+    if isinstance(error, OSError):
+        assert (said.status, said.out) == (0, "Submitted 1001\n")
+    else:
+        assert said.status == 130
+        assert "Job 1001 is submitted and goes on. End it: hpckit cancel 1001" in said.err

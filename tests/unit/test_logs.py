@@ -1,4 +1,5 @@
 import errno
+import os
 from pathlib import Path
 from typing import IO
 
@@ -91,16 +92,19 @@ def test_a_log_that_is_emptied_while_it_is_followed_is_read_from_its_beginning(
     assert [text for _, text in found] == ["a long line", "new\n"]
 
 
-def test_a_log_that_nfs_calls_stale_is_followed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_log_that_a_disk_refuses_now_is_followed_on(
+    tmp_path: Path, number: int, last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, damaged = tmp_path / "0.out", list[str]()
     path.write_text("one\n")
-    fails = iter([False, True, True, False, False, False])
+    early = [False, False, False, True] if last else [False, True, True, False]
+    fails = iter([*early, False, False, False])
 
     def opened(name: Path) -> IO[bytes]:
         if next(fails):
-            raise OSError(errno.ESTALE, "Stale file handle")
+            raise OSError(number, os.strerror(number))
         return open_regular(name)
 
     monkeypatch.setattr("hpckit.run_folders.logs.open_regular", opened)
@@ -119,6 +123,7 @@ def test_a_log_that_stays_stale_is_said_in_the_end(
         raise OSError(errno.ESTALE, "Stale file handle")
 
     monkeypatch.setattr("hpckit.run_folders.logs.open_regular", stale)
+    monkeypatch.setattr("hpckit.run_folders.run_files._PAUSES_S", ())
     damaged: list[str] = []
     assert list(follow(lambda: [tmp_path / "0.out"], lambda: True, damaged)) == []
     assert damaged == ["0.out: Stale file handle"]

@@ -3,25 +3,34 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import hpckit
+from hpckit.api.resubmit import Again
 from hpckit.cli.view import status_page
-from hpckit.errors import OutsideError
+from hpckit.errors import OutsideError, RequestError
+from hpckit.job_spec.recorded_spec import spec_from_record
 from hpckit.run_folders.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
 from hpckit.submission import resubmitted
 from hpckit.submission.handover import HANDOVER
 from hpckit.submission.resubmitted import (
     before_and_after,
+    followers,
     one_at_a_time,
+    refuse_resubmitted,
+    refuse_twin,
     replaced_by,
     resubmitted_as,
     same_work,
     write_notes,
 )
+from hpckit.submission.retry import RetryNote, write_note
 from hpckit.submission.status import RunStatus
 from tests.conftest import Answer
 from tests.unit.made import PLAN, make_run, run_record
@@ -177,13 +186,14 @@ def test_one_command_at_a_time_submits_failed_tasks(
     tasks = [make_run(tmp_path, f"new_{number}", job_id=f"20_{number}") for number in range(2)]
     monkeypatch.setattr("hpckit.submission.resubmitted._PATIENCE_S", 0.0)
     said = "Another command is submitting failed tasks of array .* in 0 s: try again later"
-    with one_at_a_time(tasks[1]), pytest.raises(OutsideError, match=said):
-        one_at_a_time(tasks[0]).__enter__()  # whichever task each looks at
+    what = "failed tasks of array 20"
+    with one_at_a_time(tasks[1], what), pytest.raises(OutsideError, match=said):
+        one_at_a_time(tasks[0], what).__enter__()  # whichever task each looks at
     for task in tasks:  # what is left of a command that is over keeps nobody out
-        with one_at_a_time(task):
+        with one_at_a_time(task, "job 20"):
             pass
     shutil.rmtree(tasks[0].dir)
-    with one_at_a_time(tasks[1]):
+    with one_at_a_time(tasks[1], "failed tasks of array 20"):
         pass
 
 
@@ -193,8 +203,80 @@ def test_who_can_write_no_note_waits_for_nobody(
     task = make_run(tmp_path, "new_0", job_id="20_0")
     with monkeypatch.context() as others:
         others.setattr(Run, "mine", False)
-        with one_at_a_time(task), one_at_a_time(task):
+        with one_at_a_time(task, "job 20"), one_at_a_time(task, "job 20"):
             assert not (task.dir / "resubmit.lock").exists()
     (task.dir / "resubmit.lock").mkdir()
-    with one_at_a_time(task), one_at_a_time(task):
+    with one_at_a_time(task, "job 20"), one_at_a_time(task, "job 20"):
         pass
+
+
+def test_who_submits_again_what_another_has_just_submitted_is_refused(tmp_path: Path) -> None:
+    """Both would write the same files; who asks for something else means another job."""
+    old, new = pair(tmp_path)
+    asked = spec_from_record(old.record["request"])
+    told = followers(old)
+    refuse_twin(old, told, asked)
+    write_notes([new], pytest.fail)
+    with pytest.raises(RequestError, match=r"has just submitted job 20 again, as job 30\. To "):
+        refuse_twin(old, told, asked)
+    with pytest.raises(RequestError, match="it was submitted again meanwhile, as job 30"):
+        refuse_resubmitted(old, told)
+    refuse_twin(old, told, replace(asked, time_min=7))
+    refuse_twin(old, followers(old), asked)  # its user was told
+    refuse_resubmitted(old, followers(old))
+
+
+def test_what_submits_itself_again_is_not_submitted_by_its_user(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "old", request={"target": "ddp", "retry": ("oom",)})
+    asked = spec_from_record(run.record["request"])
+    told = followers(run)
+    write_note(run.dir, RetryNote(text="it failed; run b tries again", run_id="b"))
+    with pytest.raises(RequestError, match="has failed and just submits itself again"):
+        refuse_twin(run, told, replace(asked, mem_gb=7))
+    refuse_twin(run, told, replace(asked, args=("--other",)))
+    refuse_twin(run, followers(run), asked)
+
+
+@pytest.mark.parametrize("how", ["command", "python"])
+def test_two_that_resubmit_a_run_at_one_moment_submit_it_once(
+    here: Path, fake_slurm: Path, cli: Cli, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes when all is prepared and nothing is submitted, as late as it can."""
+    (here / "train.py").touch()
+    assert cli("submit", "serial", "train.py", "--gpus", "0").out == "Submitted 1001\n"
+    inner: list[object] = []
+    real = Again.claim
+
+    def late(again: Again, held: ExitStack) -> None:
+        if not inner:
+            inner.append(None)
+            inner.append(cli("resubmit", "1001").out)
+        real(again, held)
+
+    monkeypatch.setattr(Again, "claim", late)
+    said = "Another command has just submitted job 1001 again, as job 1002."
+    if how == "command":
+        answer = cli("resubmit", "1001")
+        assert (answer.status, answer.out) == (2, "")
+        assert said in answer.err
+    else:
+        with pytest.raises(RequestError, match=said):
+            hpckit.find("1001").resubmit()
+    assert inner[1] == "Submitted 1002\n"
+    assert len(list((here / "runs").glob("train-*"))) == 2  # nothing is left of the second
+    answer = cli("resubmit", "1001")  # its user is told, and may
+    assert (answer.status, answer.out) == (0, "Submitted 1003\n")
+    assert "job 1001 was submitted again before, as job 1002" in answer.err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_job_of_slurms_is_not_run_on_a_login_node_whose_slurm_is_silent(
+    here: Path, cli: Cli
+) -> None:
+    (here / "train.py").touch()
+    asked = {"target": "serial", "program": "train.py", "gpus": 0}
+    make_run(here / "runs", "old", job_id="20", executor="slurm", cwd=str(here), request=asked)
+    said = cli("resubmit", "20")
+    assert (said.status, said.out) == (3, "")
+    assert "No sbatch here can reach a cluster. Log in to the cluster, or use --exec" in said.err
+    assert [path.name for path in (here / "runs").iterdir()] == ["old"]

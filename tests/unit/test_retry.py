@@ -16,7 +16,15 @@ from hpckit.api import retry as api_retry
 from hpckit.api.evidence import limits
 from hpckit.api.retry import _had, _holds, _slurms_word
 from hpckit.cli.view import status_page
-from hpckit.errors import CommandError, OutsideError, RequestError, StoppedError
+from hpckit.errors import (
+    CommandError,
+    NotTakenError,
+    OutsideError,
+    RequestError,
+    StoppedError,
+    SubmissionError,
+    UnknownOutcomeError,
+)
 from hpckit.job_ends.causes import Cause, Kind
 from hpckit.job_ends.tracebacks import OUT_OF_MEMORY
 from hpckit.job_spec.recorded_spec import spec_from_record, without
@@ -423,25 +431,37 @@ def test_what_a_disk_refuses_for_good_is_one_line_and_noted(
 
 
 @pytest.mark.parametrize(
-    ("cause", "other", "calls"),
+    ("error", "other", "calls", "said"),
     [
-        (refused(errno.EIO), False, 2),
-        (refused(errno.EIO), True, 1),  # Slurm has the new job all the same
-        (CommandError("no answer."), False, 1),
+        (OutsideError("the folder cannot be written."), False, 2, "job 12 tries"),
+        (OutsideError("the folder cannot be written."), True, 1, "run b tries"),  # Slurm has it
+        (CommandError("no answer."), False, 2, "job 12 tries"),
+        (NotTakenError("Socket timed out."), False, 2, "job 12 tries"),
+        (UnknownOutcomeError("Socket timed out."), False, 1, "run b tries"),
+        (SubmissionError("refused."), False, 1, "could not be submitted again: refused"),
+        (RequestError("wrong."), False, 1, "could not be submitted again: wrong"),
     ],
 )
-def test_a_retry_that_a_disk_refused_is_submitted_once_more_unless_slurm_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, other: bool, calls: int
+def test_a_retry_that_disk_or_slurm_refused_is_submitted_once_more_unless_slurm_has_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    other: bool,
+    calls: int,
+    said: str,
 ) -> None:
     run = make_run(tmp_path, request={"target": "x", "retry": ("fail",), "retries": 1})
     asked: list[str] = []
+    late: list[str] = []
+    monkeypatch.setattr(api_retry, "job_of", lambda run_id, _since: f"job of {run_id}")
+    monkeypatch.setattr(api_retry.control, "cancel", late.extend)
 
     def retry(run: Run, kind: str, *_: object) -> RetryNote:
         asked.append(kind)
         if len(asked) > 1:
             return RetryNote(text="it failed; job 12 tries again", run_id="b", job_id="12")
         write_note(run.dir, RetryNote(text="it failed; run b tries again", run_id="b"))
-        raise OutsideError("the folder cannot be written.") from cause
+        raise error
 
     monkeypatch.setattr(api_retry, "retry", retry)
     monkeypatch.setattr(api_retry, "next_run", lambda run: run if other else None)
@@ -449,9 +469,10 @@ def test_a_retry_that_a_disk_refused_is_submitted_once_more_unless_slurm_has_it(
     asked_to_retry(run, monkeypatch)
     note = read_note(run.dir)
     assert note is not None
-    told = {(2, False): "job 12 tries", (1, True): "run b tries"}
-    assert told.get((calls, other), "could not be submitted again") in note.text
+    assert said in note.text
     assert len(asked) == calls
+    # What Slurm took after all ends.
+    assert late == (["job of b"] if isinstance(error, NotTakenError) else [])
 
 
 def test_a_disk_that_does_not_answer_is_no_leave_to_run_a_job_that_was_cancelled(
@@ -501,6 +522,23 @@ def test_at_its_time_limit_a_deaf_job_is_submitted_before_slurm_kills_it(
     argv = ("/usr/bin/env", sys.executable, "-c", code)
     assert Retried(run.dir, argv).run() == 0
     assert asked == ["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("end", "tried"),
+    [({"exit_code": 0}, False), ({"exit_code": 0, "consequence": True}, True), ({}, True)],
+)
+def test_a_job_whose_work_is_done_at_its_time_limit_is_not_tried_again(
+    job: tuple[Run, list[str]], end: dict[str, Any], tried: bool
+) -> None:
+    """Only the job's own end is left; a script that was told to end may have saved its state."""
+    run, asked = job
+    write_rank(run.dir, rank(0, **({"ended": 20.0} if end else {}), **end))
+    (run.dir / "job.out").write_text(TIME_LIMIT)
+    for look in (Retried.ending, lambda ended: ended.ended(143)):
+        asked.clear()
+        look(Retried(run.dir, ("true",)))
+        assert asked == (["timeout"] if tried else [])
 
 
 def test_a_job_script_says_which_job_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:

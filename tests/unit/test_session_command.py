@@ -1,6 +1,7 @@
 """`hpckit shell` where there is no terminal, or where its words do not fit together."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -17,9 +18,10 @@ import pytest
 
 from hpckit.api.jupyter import find_notebook
 from hpckit.api.terminals import attach, find_shell
-from hpckit.errors import JobError, NotFoundError, RequestError
+from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError
 from hpckit.job_spec.sbatch_words import _PASSED, OWN
 from hpckit.run_folders.index import add_to_index
+from hpckit.session.attach import terminal_as_it_is
 from hpckit.slurm.states import JobState, is_finished
 from tests.conftest import Answer
 from tests.patience import LONG_S
@@ -222,7 +224,9 @@ def test_who_interrupts_a_new_shell_hears_of_its_job(
     run = SimpleNamespace(job_id="4242", cancel=interrupt)
     monkeypatch.setattr("hpckit.api.submit.send", lambda *_words, **_options: [run])
     monkeypatch.setattr(command, "has_terminal", lambda: True)
-    monkeypatch.setattr(command, "_started", interrupt if again else lambda _run: None)
+    runs = SimpleNamespace(finished=False, never_starts=False)
+    waits = interrupt if again else lambda *_words: runs
+    monkeypatch.setattr(command, "until_it_runs", waits)
     monkeypatch.setattr(command, "attach", interrupt)
     said = cli("shell", "--executor", "local")
     assert said.status == 130
@@ -230,3 +234,33 @@ def test_who_interrupts_a_new_shell_hears_of_its_job(
         assert "whether job 4242 is cancelled is unknown. See: hpckit status 4242" in said.err
     else:
         assert "goes on. Come back: hpckit shell 4242\nEnd it: hpckit cancel 4242" in said.err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("then", ["until_it_runs", "attach"])
+@pytest.mark.parametrize(
+    ("error", "status"), [(OSError(errno.EIO, "Input/output error"), 3), (OutsideError("No."), 3)]
+)
+def test_a_shell_that_an_error_leaves_is_not_left_unsaid(
+    cli: Cli, then: str, error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import hpckit.cli.shell as command
+
+    def fail(*_words: object) -> None:
+        raise error
+
+    runs = SimpleNamespace(finished=False, never_starts=False)
+    run = SimpleNamespace(job_id="4242")
+    monkeypatch.setattr("hpckit.api.submit.send", lambda *_words, **_options: [run])
+    monkeypatch.setattr(command, "has_terminal", lambda: True)
+    monkeypatch.setattr(command, "until_it_runs", lambda *_words: runs)
+    monkeypatch.setattr(command, then, fail)
+    said = cli("shell", "--executor", "local")
+    assert said.status == status
+    assert "may go on. Come back: hpckit shell 4242\nEnd it: hpckit cancel 4242\n" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_terminal_that_is_gone_is_told_of_in_a_line() -> None:
+    with Path(os.devnull).open() as gone, pytest.raises(OutsideError, match="This terminal cannot"):
+        terminal_as_it_is(gone.fileno())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -230,6 +231,34 @@ def test_what_was_said_of_the_signal_tells_why_a_job_did_not_go_on(
     add_mark(marks_of(run.dir, 0), 1, mark)
     answers(fake_slurm, squeue_out=squeue_row("11", word, start="5"))
     assert one(run).reason_text == said
+
+
+@pytest.mark.parametrize(
+    ("last", "said", "state"),
+    [
+        ({"exit_code": 0, "ended": 20.0}, (), "COMPLETED"),
+        ({"exit_code": 0, "ended": 20.0}, (SENT, HEARD), "COMPLETED"),
+        ({"exit_code": 0, "ended": 20.0}, (SENT, HEARD, STOPPED), "TIMEOUT"),
+        ({"exit_code": 0, "ended": 20.0}, (SENT,), "TIMEOUT"),
+        ({"exit_code": 0, "ended": 20.0, "consequence": True}, (), "TIMEOUT"),  # it was told to end
+        ({"exit_code": 1, "ended": 20.0}, (), "TIMEOUT"),
+        ({}, (), "TIMEOUT"),
+    ],
+)
+def test_a_job_whose_ranks_had_done_their_work_at_its_time_limit_is_complete(
+    fake_slurm: Path, tmp_path: Path, last: dict[str, Any], said: tuple[str, ...], state: str
+) -> None:
+    """Slurm calls it TIMEOUT where the job's own end, with a summary or `--retry`, was later."""
+    run = make_run(tmp_path)
+    end_ranks(run, 0, 0, 0)
+    write_rank(run.dir, rank(3, **last))
+    for word in said:
+        add_mark(marks_of(run.dir, 0), 0, word)
+    answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT"))
+    found = one(run)
+    assert (found.state, found.exit_code == 0) == (state, state == "COMPLETED")
+    answers(fake_slurm, squeue_out="", sacct_out=sacct_row("11", "TIMEOUT"))
+    assert one(run).state == state
 
 
 @pytest.mark.parametrize(

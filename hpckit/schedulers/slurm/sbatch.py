@@ -16,6 +16,7 @@ from hpckit import shell
 from hpckit.errors import (
     CommandError,
     HpckitError,
+    NotTakenError,
     SubmissionError,
     TooSlowError,
     UnknownOutcomeError,
@@ -56,8 +57,9 @@ def send(order: Order, sent: Sent) -> str:
     """Submit an order's script, and return the job's id; `sent` says how far it came.
 
     Raises:
-        SubmissionError: there is no job: Slurm refused. CommandError: sbatch cannot be started.
-        UnknownOutcomeError: Slurm does not say whether there is one.
+        SubmissionError: there is no job: Slurm refused, or did not answer (NotTakenError).
+        CommandError: sbatch cannot be started. UnknownOutcomeError: Slurm does not say whether
+            there is one.
     """
     # The script goes to sbatch's standard input, since a file could be replaced before sbatch reads
     # it. The job inherits sbatch's environment, so that has the user's own locale, and not the one
@@ -90,7 +92,7 @@ def send(order: Order, sent: Sent) -> str:
         raise _nobody_knows(run_id, why, order.token) from unclear
     sent.answered = True
     if job is None:
-        raise SubmissionError(str(unclear))
+        raise NotTakenError(str(unclear)) from unclear
     sent.jobs.append(job)
     return job
 
