@@ -98,8 +98,8 @@ def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
     new = record.name is None
     late = status.finished and not is_finished(record.state) and status.elapsed_s is not None
     lost = (new or record.start_time is None) and not is_waiting(record.state)
-    # An earlier attempt's preemption, for Slurm: the run's own files say more.
-    over = status.finished and record.state is JobState.PREEMPTED
+    # An earlier attempt's preemption, or a limit that ended no rank: the run's own files say more.
+    over = status.finished and record.state in (JobState.PREEMPTED, JobState.TIMEOUT)
     if late or over:
         record = replace(record, state=status.state)
     if late or new:

@@ -111,6 +111,19 @@ def test_an_attempt_that_completed_was_not_preempted(here: Path, programs: Path,
     assert [one["state"] for one in found["attempts"]] == ["REQUEUED", "COMPLETED"]
 
 
+@pytest.mark.parametrize(("code", "state"), [(0, "COMPLETED"), (143, "TIMEOUT")])
+def test_an_attempt_whose_ranks_had_ended_well_was_ended_by_no_limit(
+    here: Path, programs: Path, cli: Cli, code: int, state: str
+) -> None:
+    folder = make(here, (0, 0))
+    for number in range(4):
+        ended = rank(number, started=float(START), ended=START + 3590.0, exit_code=code)
+        write_rank(folder, ended)
+    keep_accounts(programs, [row("77", State="TIMEOUT", **moments(0))])
+    found = document(cli, "77")
+    assert (found["state"], [one["state"] for one in found["attempts"]]) == (state, [state])
+
+
 def test_hours_are_unknown_where_an_attempts_length_is(
     here: Path, programs: Path, cli: Cli
 ) -> None:
