@@ -172,7 +172,8 @@ def make_run(
     for number in range(fields["plan"]["ranks"]):
         attempt = {
             "rank": number, "restart": 0, "host": "n1", "device": "cuda", "pid": 1,
-            "started": START, "ended": START + seconds, "exit_code": 0,
+            "started": START, "ended": START + seconds,
+            "exit_code": 143 if state == "TIMEOUT" else 0,
         }  # fmt: skip
         text = json.dumps({"rank": number, "attempts": [attempt]})
         (folder / "ranks" / f"{number}.json").write_text(text)
