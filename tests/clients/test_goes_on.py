@@ -50,6 +50,8 @@ def test_frameworks_go_on_once_after_a_warning(
 def test_the_pages_lines_are_those_that_were_run() -> None:
     shown = [block.text for block in blocks("docs/frameworks.md") if block.language == "text"]
     texts = [(SCRIPTS / f"{name}.py").read_text() for name in JOBS]
-    known = [any(block in text for text in texts) for block in shown if "should_stop" in block]
-    assert len(known) == 2
-    assert all(known)
+    asking = [block for block in shown if "should_stop" in block]
+    # Transformers is not in the environment: its page says that this one was not tried.
+    known = [block for block in asking if "transformers" not in block]
+    assert (len(asking), len(known)) == (3, 2)
+    assert all(any(block in text for text in texts) for block in known)
