@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
-# so two workers with a Slurm each take them, a file at a time, beside the others. What processes
-# can share takes the time that all these leave: three of them, since some tests wait. What runs
-# beside is printed at the end.
+# so two workers with a Slurm each take them, a file at a time, beside the others; tests of torch's
+# side follow. What processes can share takes the time that all these leave: three of them, since
+# some tests wait. What runs beside is printed at the end.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
@@ -13,7 +13,7 @@ said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 # Of this checkout: another one's tests, on the same machine, would take it down when they are over.
 box=${HPCKIT_SLURMBOX:-/tmp/hpckit-slurmbox-$(pwd -P | cksum | cut -d' ' -f1)}
-slurm=(tests/clients tests/slurm tests/parallel)
+slurm=(tests/clients tests/slurm tests/workloads tests/parallel)
 HPCKIT_SLURMBOX=$box "${run[@]}" -n 2 --dist loadfile --no-loadscope-reorder \
   "${slurm[@]}" >"$said/1" 2>&1 &
 beside=($!)
@@ -29,5 +29,5 @@ for pid in "${beside[@]}"; do
   ended+=($?)
 done
 cat "$said"/[12]
-echo "Tests on real Slurm: exit status ${ended[0]}. All others: exit status $others ${ended[1]}."
+echo "Tests on real Slurm, and of torch: exit status ${ended[0]}. All others: exit status $others ${ended[1]}."
 ((!others && !ended[0] && !ended[1]))
