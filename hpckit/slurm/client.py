@@ -25,11 +25,14 @@ _FORCED = {
     "SLURM_BITSTR_LEN": "0",  # squeue cuts long array ranges to 64 characters otherwise
 }
 _ARGUMENT_BYTES = 100_000  # Linux refuses one argument above 128 KiB
+_NO_CLUSTER = "Could not establish a configuration source"
+# Of a client without slurm.conf that found slurmctld, by DNS or SLURM_CONF_SERVER; seen with 22.05.
+_NOT_FETCHED = "failed to fetch remote configs"
 _HINTS = {
     "Unable to contact slurm controller": "Its controller is down or restarting: try again soon.",
     "Connection refused": "The service is down or restarting: try again soon.",
     "accounting storage is disabled": "This cluster keeps no accounting: only squeue can answer.",
-    "Could not establish a configuration source": "Set SLURM_CONF, or run this on a login node.",
+    _NO_CLUSTER: "Set SLURM_CONF, or run this on a login node.",
 }
 _PATIENCE_S = 9.0
 # So long an answer may take until people are told.
@@ -319,11 +322,23 @@ def why_silent() -> str:
 def sbatch_answers() -> bool:
     """Say whether there is an sbatch that finds its cluster's configuration.
 
-    Without one (a client installed on a workstation) even `--version` fails.
+    Without one (a client installed on a workstation) even `--version` fails, and says so.
+
+    Raises:
+        CommandError: it fails for another reason, as where a controller that hands out the
+            configuration is down: this is a login node then, and no machine to run jobs on.
     """
     if shell.which("sbatch") is None:
         return False
-    return (
-        shell.run(["sbatch", "--version"], timeout_s=10, check=False, own_group=True).returncode
-        == 0
-    )
+    done = shell.run(["sbatch", "--version"], timeout_s=10, check=False, own_group=True)
+    if not done.returncode:
+        return True
+    silent = next((line for line in done.stderr.splitlines() if _NOT_FETCHED in line), "")
+    if _NO_CLUSTER in done.stderr and not silent:
+        return False
+    why = silent.strip() or shell.first_meaningful_line(done.stderr + done.stdout) or "no reason"
+    raise CommandError(
+        f"'sbatch --version' failed: {why.rstrip('.')}. Try again soon, or run on this machine: "
+        "--executor local",
+        argv=done.argv, returncode=done.returncode, stderr=done.stderr,
+    )  # fmt: skip

@@ -144,7 +144,8 @@ def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:
 def test_without_slurm_doctor_mpi_tries_this_machine(new_user: Desk) -> None:
     programs = new_user.home / "bin"
     programs.mkdir()
-    add_program(programs / "sbatch", "#!/bin/sh\nexit 1\n")
+    said = "sbatch: fatal: Could not establish a configuration source"
+    add_program(programs / "sbatch", f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     path = f"{programs}:{new_user.env['PATH']}"
     said = new_user.call("doctor", "mpi", env={"PATH": path}).out
     assert re.fullmatch(r"ok   mpirun: 2 ranks on \S+, Open MPI \S+ <- hpckit submit .*\n", said)

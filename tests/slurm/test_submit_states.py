@@ -1,6 +1,7 @@
 """What a job's state is when Slurm cannot say all of it: never over when that is not known."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def test_of_several_jobs_each_has_slurms_exit_status(desk: Desk, tmp_path: Path)
     assert [(row["source"], row["exit_code"]) for row in found] == [("squeue", 5)] * 4
     waited = desk.call("wait", *names, expect=1, env=no_sacct).out
     assert waited.count("FAILED") == waited.count("exit status 5") == 4
+
+
+def test_a_cluster_that_gives_out_no_configuration_is_not_taken_for_none(desk: Desk) -> None:
+    """As on a login node whose slurm.conf comes from slurmctld, while that is down."""
+    env = {name: value for name, value in desk.env.items() if name != "SLURM_CONF"}
+    login = replace(desk, env=env | {"SLURM_CONF_SERVER": "127.0.0.1:1"})
+    said = login.call("submit", "serial", SEEN, "--gpus", "0", expect=3).err
+    assert "failed to fetch remote configs: Unable to contact slurm controller" in said
+    assert "Try again soon, or run on this machine: --executor local" in said
+    assert not login.runs.exists()
+    nowhere = replace(desk, env=env)
+    assert "on this machine" in nowhere.call("submit", "serial", SEEN, "--gpus", "0", "--wait").err
 
 
 def held(desk: Desk) -> Record:

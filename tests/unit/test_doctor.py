@@ -460,10 +460,11 @@ def test_an_sbatch_that_finds_no_cluster_is_not_said_to_be_missing(
     here: Path, cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "bin").mkdir()
-    program = "#!/bin/sh\necho 'sbatch: fatal: no configuration source' >&2; exit 1\n"
+    text = "Could not establish a configuration source"
+    program = f"#!/bin/sh\necho 'sbatch: fatal: {text}' >&2; exit 1\n"
     add_program(here / "bin" / "sbatch", program)
     monkeypatch.setenv("PATH", f"{here / 'bin'}:{os.environ['PATH']}")
     done = cli("doctor")
-    assert "no configuration source" in done.out
+    assert text in done.out
     assert "whether Slurm would accept a job: no Slurm answers here; jobs run on this" in done.out
     assert "no sbatch" not in done.out

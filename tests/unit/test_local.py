@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import hpckit.schedulers.local as controllers
-from hpckit.schedulers.base import Sent, this_machine
+from hpckit.errors import CommandError
+from hpckit.schedulers.base import Sent, automatic, this_machine
 from hpckit.schedulers.local.state import (
     LocalState,
     ask_cancel,
@@ -74,6 +75,32 @@ def test_a_process_is_known_by_its_start_and_a_dead_one_not_at_all() -> None:
     assert start_ticks(child) is None  # a zombie
     os.waitpid(child, 0)
     assert start_ticks(child) is None
+
+
+NO_SOURCE = "sbatch: fatal: Could not establish a configuration source"
+FETCH = "sbatch: error: _fetch_child: failed to fetch remote configs: Unable to contact it"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (f"sbatch: error: fetch_config: DNS SRV lookup failed\n{NO_SOURCE}", None),
+        (f"{FETCH}\n{NO_SOURCE}", "failed to fetch remote configs: Unable to contact it. Try"),
+        ("sbatch: error: Zero Bytes were transmitted", "failed: sbatch: error: Zero Bytes were"),
+        ("", "failed: no reason. Try again soon, or run on this machine: --executor local"),
+    ],
+)
+def test_an_sbatch_that_fails_makes_this_machine_a_place_for_jobs_only_without_a_cluster(
+    here: Path, monkeypatch: pytest.MonkeyPatch, said: str, why: str | None
+) -> None:
+    add_program(here / "sbatch", f"#!/bin/sh\nprintf '{said}' >&2\nexit 1\n")
+    monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
+    if why is None:
+        assert automatic().one_machine
+        return
+    with pytest.raises(CommandError) as failed:
+        automatic()
+    assert why in str(failed.value)
 
 
 def test_cancelling_is_a_file(tmp_path: Path) -> None:
