@@ -186,9 +186,11 @@ def is_there(pid: int) -> bool:
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_what_has_the_terminal_ends_with_hpckit(signum: int) -> None:
     """Ctrl-C while srun connects, or a kill of hpckit: else srun reads the next shell's keys."""
+    # Python loses a Ctrl-C that comes in what it calls after `fork`: until then it does not sleep.
+    waits = 'until grep -q "^State:.S" /proc/$PPID/status; do :; done'
     code = (
         "from hpckit.api.terminals import _in_terminal\n"
-        "_in_terminal(('sh', '-c', 'trap \"\" INT; echo up $$; exec sleep 600'))\n"
+        f"_in_terminal(('sh', '-c', 'trap \"\" INT; {waits}; echo up $$; exec sleep 600'))\n"
     )
     master, slave = os.openpty()
     child = subprocess.Popen([sys.executable, "-c", code], stdin=slave, stdout=subprocess.PIPE)
