@@ -45,10 +45,13 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
         )
 
     def ended() -> bool:
-        """Say whether accounting has each attempt's end; it may have lost a start."""
-        ask = ("sacct", "-X", "-D", "-n", "-P", "-o", "End", "-j", job_id)
-        said = desk.slurm.run(*ask).stdout.split()
-        return len(said) == 3 and all(word[:1].isdigit() for word in said)
+        """Say whether accounting has all of each attempt, but for a start that it may have lost.
+
+        What an attempt's first step has told it has an end, and no partition.
+        """
+        ask = ("sacct", "-X", "-D", "-n", "-P", "-o", "Partition,End", "-j", job_id)
+        said = [line.split("|") for line in desk.slurm.run(*ask).stdout.splitlines()]
+        return len(said) == 3 and all(partition and end[:1].isdigit() for partition, end in said)
 
     assert eventually(lambda: begun(0))
     urgent = ("--nodes", "2", "--gpus", "4", "--partition", "urgent")
