@@ -122,11 +122,17 @@ LAUNCHERS: Registry[Launcher] = Registry(
 )
 
 
-# Goes before an argv, to ignore Slurm's warning, SIGUSR2, which would end a Python that is still
-# starting. An ignored signal stays ignored after `exec`, until hpckit handles it.
-UNWARNED = ("/bin/sh", "-c", 'trap "" USR2; exec "$@"', "sh")
-# The same where Slurm itself signals what is started: a preemption begins with SIGTERM.
-UNSIGNALLED = ("/bin/sh", "-c", 'trap "" USR2 TERM; exec "$@"', "sh")
+def _ignoring(signals: str) -> tuple[str, ...]:
+    """Return what goes before an argv, to ignore signals that end a Python which still starts.
+
+    An ignored signal stays ignored after `exec`, until hpckit handles it.
+    """
+    return ("/bin/sh", "-c", f'trap "" {signals}; exec "$@"', "sh")
+
+
+UNWARNED = _ignoring("USR2")  # Slurm's warning
+# Where Slurm itself signals what is started: a preemption begins with SIGTERM.
+UNSIGNALLED = _ignoring("USR2 TERM")
 
 
 def rank_argv() -> tuple[str, ...]:

@@ -36,9 +36,7 @@ def _project() -> Path:
     project = Path(tempfile.mkdtemp(prefix="hpckit-scripts-"))
     atexit.register(shutil.rmtree, project, ignore_errors=True)
     project.chmod(0o755)
-    (project / ".git" / "objects").mkdir(parents=True)
-    (project / ".git" / "refs").mkdir()
-    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    subprocess.run(["git", "init", "-q", project], check=True)
     here = Path(__file__).parent.parent / "scripts"
     return shutil.copytree(here, project / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
 
