@@ -2,7 +2,8 @@
 
 - `targets` (which jobs are meant) and `gather` (all that is known of them) alone ask Slurm;
   `monitoring` says when the site's Prometheus is asked.
-- What is known of one job: `known_job` with `attempt_spans`, `identity`, `node_faults`;
+- What is known of one job: `known_job` with `attempt_spans`, `missing_attempts`, `identity`,
+  `node_faults`;
   `accounting` with `peaks`; `source_notes` (what no source says).
 - Its samples: `job_samples` with `changed_sizes`, `step_samples`, `unseen_steps`; `samples_alone`
   where nothing else is known.

@@ -131,11 +131,12 @@ def _lost(known: KnownJob) -> list[tuple[int, JobRecord, JobUsage | None]]:
 
     Where only a start was lost, Slurm says that such an attempt took no time at all.
     """
+    rows = numbered_rows(known)
     return [
         (number, record, usage)
-        for number, (record, usage, over) in numbered_rows(known)
+        for at, (number, (record, usage, over)) in enumerate(rows)
         if _end(record, 0.0, over=over) is None
-        and (record.end_time is not None or not is_waiting(record.state))
+        and (at < len(rows) - 1 or record.end_time is not None or not is_waiting(record.state))
     ]
 
 

@@ -21,6 +21,7 @@ from hpckit.report.job_samples import (
     samples_folders,
 )
 from hpckit.report.known_job import KnownJob, of_step
+from hpckit.report.missing_attempts import until_samples, with_all_attempts
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
 from hpckit.report.samples_alone import open_notes, open_spans
@@ -102,8 +103,11 @@ def gather_one(
     `monitoring` None: the site's is not asked, as at the end of a job, on a node.
     """
     now = time.time()
-    known = of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
-    matched = _matched(target, known, samples, now, drawn=bool(points))
+    folders = samples_folders(target.known, samples)
+    read, notes = read_folders(folders, target.step, drawn=bool(points))
+    known = replace(target.known, ranks=until_samples(_rank_times(target.known.run), read))
+    known = of_step(with_all_attempts(known), target.step)
+    matched = _matched(target, known, read, notes, now, drawn=bool(points))
     files, held = matched.files, matched.spans
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
@@ -152,10 +156,15 @@ def _has_begun(job: JobUse) -> bool:
 
 
 def _matched(
-    target: Target, known: KnownJob, samples: Path | None, now: float, *, drawn: bool
+    target: Target,
+    known: KnownJob,
+    read: list[Columns],
+    notes: list[SourceNote],
+    now: float,
+    *,
+    drawn: bool,
 ) -> Matched:
     """Return a job's samples with the attempts they are of, and notes on what cannot be used."""
-    read, notes = read_folders(samples_folders(known, samples), target.step, drawn=drawn)
     attempts = spans(known, now)
     if _whole_of_part(target):
         read = [file for file in read if any(is_its_host(file, span) for span in attempts)]

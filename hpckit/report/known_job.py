@@ -77,11 +77,17 @@ def _rows(known: KnownJob) -> list[Row]:
         record, usage = rows[-1]
         number = len(rows) - 1 if record.restarts is None else record.restarts
         rows[-1] = (_by_queue(known, number, record), usage)
-    finished = is_finished(known.state)
+    last, finished = len(rows) - 1, is_finished(known.state)
     return [
-        (record, usage, number < len(rows) - 1 or finished)
-        for number, (record, usage) in enumerate(rows)
+        (record if at == last else _earlier(record), usage, at < last or finished)
+        for at, (record, usage) in enumerate(rows)
     ]
+
+
+def _earlier(record: JobRecord) -> JobRecord:
+    """Return a row that another one follows, which is of no job that waits for its first start."""
+    waits = record.state is JobState.PENDING
+    return replace(record, state=JobState.UNKNOWN) if waits else record
 
 
 def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:

@@ -8,7 +8,7 @@ from hpckit.report.terminal import duration
 from hpckit.slurm.states import JobState, is_finished, is_past_limit
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.figures import SourceNote
+from hpckit.stats.summary.figures import RUN, SourceNote
 
 
 def lost_notes(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
@@ -16,8 +16,17 @@ def lost_notes(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
     for row in lost_rows(known, held):
         text = f"Accounting does not give the start and end of an attempt ({row.state})."
         yield SourceNote(code="attempt_lost", text=text)
+    for usage in known.attempts:
+        if usage.record.source == RUN:
+            text = (
+                f"Accounting does not have attempt {usage.record.restarts} (yet): its time is from "
+                "the first rank's start to the last rank's end or sample."
+            )
+            yield SourceNote(code="rank_times", text=text)
     for restart, ended in filled(known, held):
-        moments, end = ("start", "its end") if ended else ("start and end", "the last rank's end")
+        moments, end = (
+            ("start", "its end") if ended else ("start and end", "the last rank's end or sample")
+        )
         text = (
             f"Accounting does not give the {moments} of attempt {restart}: its time is from the "
             f"first rank's start to {end}."
@@ -60,7 +69,7 @@ def rank_notes(known: KnownJob, held: Sequence[Span], *, sampled: bool) -> Itera
     if held and status and not told and not status.run.scheduler.one_machine:
         text = (
             "Slurm does not say when the job ran: its time is from the first rank's start to the "
-            "last rank's end."
+            "last rank's end or sample."
         )
         yield SourceNote(code="rank_times", text=text)
 

@@ -94,12 +94,20 @@ def _attempts(rows: list[JobRecord]) -> Iterator[JobRecord]:
     ordered = sorted(known, key=lambda row: row.submit_time or 0)
     same = ordered[-1:]
     for row in reversed(ordered[:-1]):
-        if row.user == same[0].user and (_agree(row.name, same[0].name) or _again(row, same[0])):
+        if _is_earlier(row, same[0]):
             same.insert(0, row)
     number = 0
     for row in same:
         yield dataclasses.replace(row, restarts=number)
         number += row.state is not JobState.RESIZING  # the next row is of the same attempt
+
+
+def _is_earlier(row: JobRecord, following: JobRecord) -> bool:
+    """Say whether a row is an earlier attempt of a job. Nobody's may be anybody's."""
+    users = {row.user, following.user}
+    if len(users) == 1 and _agree(row.name, following.name):
+        return True
+    return (len(users) == 1 or None in users) and _again(row, following)
 
 
 def _again(row: JobRecord, following: JobRecord) -> bool:

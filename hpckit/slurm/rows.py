@@ -190,8 +190,11 @@ def sacct_record(cells: list[str]) -> JobRecord:
     limit, submit, start, end, status, name = cells[10:]
     state, nodes = parse_state(word), nodes_or_none(node_list)
     # Until the controller has sent the rest (within 5 s), a new job's row is what its first step
-    # has told: without a partition, of this name, and not yet of a state.
+    # has told: without a partition, of this name, and not yet of a state. Its user is 0, root, if
+    # no association tells (22.05).
     begun = name == "allocation" and not partition
+    if begun and user == "root":
+        user = ""
     if begun and nodes and state is JobState.PENDING:
         state = JobState.RUNNING
     exit_code = parse_exit(status, state)

@@ -70,6 +70,25 @@ def test_an_attempt_that_accounting_lost_is_named(here: Path, programs: Path, cl
     assert "Attempt 0 is known only from its samples" in cli("stats", "77").out
 
 
+def test_an_attempt_without_a_row_whose_ranks_were_killed_ends_with_its_samples(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    """It did not hold nodes while it waited for its next attempt."""
+    folder = make(here, (0, 0), (1, 7200))
+    shutil.rmtree(folder / "ranks")
+    for restart in (0, 1):
+        write_rank(folder, rank(0, restart=restart, started=START + 7200.0 * restart))
+    keep_accounts(programs, [row("77", **moments(7200))])
+    found = document(cli, "77")
+    assert [(one["restart"], one["elapsed_s"]) for one in found["attempts"]] == [
+        (0, pytest.approx(3600)),
+        (1, 3600),
+    ]
+    assert found["summary"]["gpu_hours"] == pytest.approx(4, abs=0.001)
+    assert codes(found).count("rank_times") == 1
+    assert "Accounting does not have attempt 0 (yet)" in cli("stats", "77").out
+
+
 @pytest.mark.parametrize(("gpus", "each"), [(3, None), (4, 2), (0, 0)])
 def test_gpus_of_each_node_are_unknown_where_not_all_have_as_many(
     here: Path, programs: Path, cli: Cli, gpus: int, each: int | None
@@ -144,7 +163,12 @@ def test_hours_are_unknown_where_an_attempts_length_is(
     ("lost", "moments_lost", "until", "first_s"),
     [
         ({"Start": "Unknown"}, "start", "its end", 3500),
-        ({"Start": "Unknown", "End": "Unknown"}, "start and end", "the last rank's end", 3000),
+        (
+            {"Start": "Unknown", "End": "Unknown"},
+            "start and end",
+            "the last rank's end or sample",
+            3000,
+        ),
     ],
 )
 def test_an_attempt_whose_start_accounting_lost_is_told_by_its_ranks(

@@ -40,11 +40,23 @@ def test_a_row_of_a_steps_start_alone_is_of_a_job_that_began(
 ) -> None:
     cells = {"state": state, "node": node, "end": end, **MOMENTS}
     (record,) = parse_sacct(BEGUN.format(name="allocation", **cells).replace("|", COLUMN))
-    assert (record.name, record.partition, record.qos) == (None, None, None)
+    assert (record.name, record.partition, record.qos, record.user) == (None,) * 4
     assert (record.state, record.time_limit_min) == (found, None)
     assert record.start_time == 1795233323
     (other,) = parse_sacct(BEGUN.format(name="mine", **cells).replace("|", COLUMN))
     assert (other.name, other.state) == ("mine", JobState(state))
+
+
+@pytest.mark.parametrize(("ended", "attempts"), [("1795233319", 2), ("1795000000", 1)])
+def test_a_row_of_a_steps_start_alone_follows_what_ended_as_it_was_submitted(
+    ended: str, attempts: int
+) -> None:
+    """It names nobody, and an id may have been another user's job before."""
+    earlier = f"5|5|ann|lab|gpu|normal|PREEMPTED|None|c1|9|60|1794999990|1794999991|{ended}|0:0|x"
+    cells = {"state": "PENDING", "node": "c1", "end": "Unknown", **MOMENTS}
+    text = "\n".join((earlier, BEGUN.format(name="allocation", **cells), ""))
+    (rows,) = by_job(parse_sacct(text.replace("|", COLUMN))).values()
+    assert [row.user for row in rows] == ["ann", None][-attempts:]
 
 
 def test_squeue_gives_all_of_a_running_job() -> None:
