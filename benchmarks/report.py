@@ -8,6 +8,7 @@ day. It asserts nothing.
 """
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -30,7 +31,7 @@ since = time.mktime(time.strptime(options["--starttime"], "%Y-%m-%dT%H:%M:%S"))
 mark = options["--delimiter"]
 for line in open({rows!r}):
     cells = line.split("\\x1f")
-    if cells[0] in jobs if jobs else float(cells[8]) >= since:
+    if cells[0] in jobs if jobs else float(cells[{end}]) >= since:
         sys.stdout.write(line.replace("\\x1f", mark))
 """
 _SCONTROL = "#!/bin/sh\necho 'ClusterName             = made-up'\n"
@@ -60,6 +61,7 @@ def write_rows(path: Path, jobs: int) -> None:
                 "End": str(end), "ElapsedRaw": str(end - start), "Suspended": "00:00:00",
                 "TimelimitRaw": "1440", "NNodes": "1",
                 "AllocTRES": f"billing=9,cpu=16,gres/gpu={gpus},mem=64G,node=1",
+                "Cluster": "made-up",
                 "AdminComment": chance.choice(records) if number % 10 == 0 else "",
                 "JobName": f"train-{number % 99}",
             }  # fmt: skip
@@ -78,8 +80,11 @@ def main() -> None:
             rows = folder / "rows"
             write_rows(rows, jobs)
             programs = {
-                "sacct": _SACCT.format(python=sys.executable, rows=str(rows)),
+                "sacct": _SACCT.format(
+                    python=sys.executable, rows=str(rows), end=_COLUMNS.index("End")
+                ),
                 "scontrol": _SCONTROL,
+                "sacctmgr": "#!/bin/sh\n",  # hides no job from anybody
             }
             for program, text in programs.items():
                 (folder / program).write_text(text)
@@ -89,6 +94,8 @@ def main() -> None:
             ask = [str(folder / "sacct"), "--delimiter=|", "--starttime=2020-01-01T00:00:00"]
             command = [sys.executable, "-m", "hpckit", "report", "--all", "--by", "user", "--json"]
             sacct, first, second = (timed(argv, environ) for argv in (ask, command, command))
+            if said := json.loads(second[2])["notes"]:
+                print(*said, sep="\n")  # why, if it took as long as the first
             peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
             print(
                 f"{jobs:>8}{first[0]:>10.2f}{second[0]:>10.2f}{sacct[0]:>9.2f}"
@@ -97,13 +104,14 @@ def main() -> None:
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
 
 
-def timed(argv: list[str], environ: dict[str, str]) -> tuple[float, float]:
-    """Return how long a command takes, and how long its processes use a CPU, in seconds."""
+def timed(argv: list[str], environ: dict[str, str]) -> tuple[float, float, bytes]:
+    """Return how long a command takes, how long its processes use a CPU, in s, and its output."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(argv, env=environ, check=True, stdout=subprocess.PIPE)
     taken = time.monotonic() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return taken, used, done.stdout
 
 
 if __name__ == "__main__":
