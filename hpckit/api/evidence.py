@@ -19,7 +19,8 @@ from hpckit.run_folders.find import newest_runs
 from hpckit.run_folders.run_record import is_function_call, work_of
 from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.cluster import Partition, longest_min, meant, partitions
-from hpckit.stats.right_size import Asked, Evidence, Sizing, right_size
+from hpckit.stats.right_size import right_size
+from hpckit.stats.sizing import Asked, Evidence, Sizing
 from hpckit.submission.model import Submission
 from hpckit.submission.record import make_record
 

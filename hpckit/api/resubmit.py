@@ -42,7 +42,7 @@ from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:
     from hpckit.bad_nodes.node_memory import NodeEvent
-    from hpckit.stats.right_size import Sizing
+    from hpckit.stats.sizing import Sizing
 
 # Of what a task of an array was given, so many columns.
 _GIVEN = 60

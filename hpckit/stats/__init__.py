@@ -5,5 +5,5 @@ added up), `sampler` (reads it), `samples` (its files), `summary` (figures, pure
 
 - All sources as one: `merge` (with origins), `js1` (jobstats' record).
 - Forms: `document` (JSON and its schema), `openmetrics` with `dashboard`.
-- `right_size`: what to ask for next time.
+- `right_size` with `sizing`: what to ask for next time.
 """

@@ -5,11 +5,12 @@ time limit, says only what was too little; every other says nothing. What is unk
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hpckit.slurm.resized import by_attempt
 from hpckit.stats.samples.records import SHARED
+from hpckit.stats.sizing import LABELS, Asked, Evidence, Row, Sizing, clock, gib
 from hpckit.stats.summary.coverage import enough, enough_of_each
 from hpckit.stats.summary.figures import SAMPLES, GpuUse, JobUse
 from hpckit.units import format_minutes
@@ -23,78 +24,6 @@ LEAST_TIME_MIN = 5
 # GPUs that were idle for so long at the end: the job hung, and more time would not have helped.
 _HUNG_S = 1800.0
 _GIB = 1 << 30
-_LABELS = {
-    "time_min": "time",
-    "mem_gb": "memory per node",
-    "cpus_per_task": "cores per rank",
-    "gpus": "GPUs per node",
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What would be submitted without any change; memory and GPUs are of each node.
-
-    Attributes:
-        given: fields that were asked for just now: these stay.
-        tied: what ties a field to others, as `--sbatch mem-per-cpu`, by field: it stays, too.
-        ranks_by_gpu: whether there is a rank for each GPU; `strategy` is its name.
-        partition: whose limits the `most_` are; None is no limit, or not known.
-    """
-
-    time_min: int
-    nodes: int = 1
-    gpus: int = 0
-    tasks_per_node: int = 1
-    cpus_per_task: int | None = None
-    mem_gb: int | None = None
-    strategy: str = "serial"
-    ranks_by_gpu: bool = False
-    given: frozenset[str] = frozenset()
-    tied: tuple[tuple[str, str], ...] = ()
-    partition: str | None = None
-    most_time_min: int | None = None
-    most_mem_gb: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """One run that is over, with the same program, arguments and shape; newest first in lists.
-
-    Attributes:
-        out_of_memory: whether it ended for want of memory, or lost processes by it.
-        cores_peak: the most cores that any of its nodes used in a bin of its timeline.
-    """
-
-    job: JobUse
-    out_of_memory: bool = False
-    cores_peak: float | None = None
-
-    @property
-    def completed(self) -> bool:
-        """Whether it says what is enough."""
-        return self.job.state == "COMPLETED" and not self.out_of_memory
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sizing:
-    """One resource: what was asked, what is enough, and why. `before` and `after` are texts.
-
-    Attributes:
-        field: of `JobSpec`. value: its new value; None: it stays as it is.
-    """
-
-    field: str
-    before: str
-    after: str
-    reason: str
-    value: int | None = None
-
-    @property
-    def line(self) -> str:
-        """Both values and the reason, on one line."""
-        change = f"{self.before} stays" if self.value is None else f"{self.before} -> {self.after}"
-        return f"{_LABELS[self.field]}: {change}, {self.reason}"
 
 
 def right_size(asked: Asked, runs: Sequence[Evidence]) -> tuple[Sizing, ...]:
@@ -107,7 +36,7 @@ def right_size(asked: Asked, runs: Sequence[Evidence]) -> tuple[Sizing, ...]:
 
 
 def _time(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
-    row = _Row("time_min", asked.time_min, format_minutes)
+    row = Row("time_min", asked.time_min, format_minutes)
     if stays := row.told(asked, runs):
         return stays
     took = [(run, need) for run in runs if run.completed and (need := _took_s(run.job)) is not None]
@@ -155,7 +84,7 @@ def _hung_s(job: JobUse) -> float | None:
 
 def _memory(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
     had = asked.mem_gb or _given_gb(runs)
-    row = _Row("mem_gb", had, "{} GiB".format, new=asked.mem_gb is None)
+    row = Row("mem_gb", had, "{} GiB".format, new=asked.mem_gb is None)
     if stays := row.told(asked, runs):
         return stays
     peaks = [(run, peak) for run in runs if run.completed and (peak := _peak_bytes(run.job))]
@@ -213,7 +142,7 @@ def _read(job: JobUse) -> bool:
 def _cores(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
     if asked.cpus_per_task is None:
         return None
-    row = _Row("cpus_per_task", asked.cpus_per_task, str)
+    row = Row("cpus_per_task", asked.cpus_per_task, str)
     if stays := row.told(asked, runs):
         return stays
     done = [run for run in runs if run.completed]
@@ -248,7 +177,7 @@ def _mean_cores(job: JobUse) -> float | None:
 def _gpus(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
     if not asked.gpus:
         return None
-    row = _Row("gpus", asked.gpus, str)
+    row = Row("gpus", asked.gpus, str)
     if stays := row.told(asked, runs):
         return stays
     done = [run.job for run in runs if run.completed]
@@ -304,77 +233,12 @@ def _together(asked: Asked, runs: Sequence[Evidence], rows: dict[str, Sizing]) -
         return rows
     given = _given_gb(runs)
     if memory and given and "mem_gb" not in asked.given and "mem_gb" not in dict(asked.tied):
-        kept = f"Slurm's default would be less with {_LABELS[fewer[0].field]}; {memory.reason}"
+        kept = f"Slurm's default would be less with {LABELS[fewer[0].field]}; {memory.reason}"
         return rows | {"mem_gb": replace(memory, value=given, after=memory.before, reason=kept)}
     if "mem_gb" in asked.given:
         return rows
     left = "memory goes with it, and how much is needed is unknown"
     return rows | {row.field: replace(row, value=None, reason=left) for row in fewer}
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One option's value now, and how it is written."""
-
-    field: str
-    now: int | None
-    written: Callable[[int], str]
-    new: bool = False
-
-    def told(self, asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
-        """Return a row for what stays whatever the runs say."""
-        if self.field in asked.given:
-            return self.stays("as given here")
-        if why := dict(asked.tied).get(self.field):
-            return self.stays(why)
-        return None if runs else self.stays("no finished run of this kind is known")
-
-    def stays(self, why: str) -> Sizing:
-        """Return a row that changes nothing."""
-        before = self._said(self.now)
-        return Sizing(field=self.field, before=before, after=before, reason=why)
-
-    def to(
-        self,
-        wanted: int,
-        why: str,
-        most: int | None = None,
-        partition: str | None = None,
-        *,
-        up: bool = False,
-    ) -> Sizing:
-        """Return a row with another value, no higher than a limit; `up`: never lower than now."""
-        value = wanted if most is None else min(wanted, most)
-        if value < wanted:
-            whose = f"partition {partition}" if partition else "the site"
-            why = f"{why}; {whose} gives at most {self.written(value)}"
-        if value == self.now or (up and self.now is not None and value < self.now):
-            return self.stays(why)
-        return Sizing(
-            field=self.field,
-            before=self._said(self.now),
-            after=self.written(value),
-            reason=why,
-            value=value,
-        )
-
-    def _said(self, value: int | None) -> str:
-        if value is None:
-            return "unknown"
-        return self.written(value) + (" (Slurm's default)" if self.new else "")
-
-
-def clock(seconds: float) -> str:
-    """Write a duration as `2:38:12`."""
-    whole = math.ceil(seconds)
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-
-
-def gib(size: int) -> str:
-    """Write a size in GiB or MiB, which are Slurm's G and M."""
-    if size < _GIB:
-        return f"{math.ceil(size / (1 << 20))} MiB"
-    return f"{size / _GIB:.1f} GiB" if size % _GIB else f"{size // _GIB} GiB"
 
 
 def _last(runs: Sequence[object]) -> str:

@@ -11,9 +11,9 @@ from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement
 from hpckit.run_folders.ranks import read_ranks
-from hpckit.schedulers.local import controller
-from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
+from hpckit.schedulers.local import local_job
 from hpckit.schedulers.local.gpus import GpuPool
+from hpckit.schedulers.local.local_job import ControllerSpec, LocalJob
 from hpckit.schedulers.local.state import (
     LocalState,
     read_local_state,
@@ -66,8 +66,8 @@ class Going:
 def test_a_local_job_lasts_as_long_as_it_does_whatever_the_clock_says(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
-    monkeypatch.setattr(controller.shell, "spawn", lambda *_, **__: Going())
-    monkeypatch.setattr(controller, "sweep", lambda *_, **__: [])
+    monkeypatch.setattr(local_job.shell, "spawn", lambda *_, **__: Going())
+    monkeypatch.setattr(local_job, "sweep", lambda *_, **__: [])
     spec = ControllerSpec(script="", run_dirs=(), job_ids=(), time_min=60)
     job = LocalJob(spec, tmp_path, "local-1", 0, [], GpuPool(spec.gpus))
     job.start({})

@@ -36,9 +36,9 @@ from hpckit.run_folders.ranks import read_ranks, write_rank
 from hpckit.run_folders.runs import Run
 from hpckit.schedulers import local
 from hpckit.schedulers.base import Sent
-from hpckit.schedulers.local import controller, state
-from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
+from hpckit.schedulers.local import controller, local_job, state
 from hpckit.schedulers.local.gpus import GpuPool
+from hpckit.schedulers.local.local_job import ControllerSpec, LocalJob
 from hpckit.schedulers.local.state import read_local_state
 from hpckit.schedulers.slurm import sbatch
 from hpckit.session.connection import Connection, forget, read_connection, write_connection
@@ -167,9 +167,9 @@ def test_an_end_that_was_refused_was_not_killed_from_outside(tmp_path: Path) -> 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], LocalJob]:
     """Return how a controller's job is made; it has not begun."""
-    monkeypatch.setattr(controller.shell, "spawn", lambda *_, **__: Going())
-    monkeypatch.setattr(controller, "sweep", lambda *_, **__: [])
-    monkeypatch.setattr(controller, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(local_job.shell, "spawn", lambda *_, **__: Going())
+    monkeypatch.setattr(local_job, "sweep", lambda *_, **__: [])
+    monkeypatch.setattr(local_job, "_AGAIN_S", 0.0)
     spec = ControllerSpec(script="", run_dirs=(), job_ids=(), time_min=60)
     return lambda: LocalJob(spec, tmp_path, "local-1", 0, [], GpuPool(spec.gpus))
 
@@ -203,10 +203,10 @@ def test_a_local_job_goes_on_whose_state_cannot_be_written(
 def test_an_end_that_is_never_taken_keeps_no_controller(
     job: Callable[[], LocalJob], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(controller, "_LAST_S", -1.0)
+    monkeypatch.setattr(local_job, "_LAST_S", -1.0)
     one = job()
     one.start({})
-    refuse(monkeypatch, controller, "write_last_state", errno.EROFS)
+    refuse(monkeypatch, local_job, "write_last_state", errno.EROFS)
     one.end(JobState.COMPLETED, 0)
     assert one.finished
     assert "local-1: its end is not recorded" in capsys.readouterr().err
@@ -413,7 +413,7 @@ def test_a_local_job_begins_whose_log_is_refused_once(
 ) -> None:
     monkeypatch.setattr(run_files, "_PAUSES_S", (0.0,))
     one = job()
-    refuse(monkeypatch, controller, "open_to_write", errno.EIO, only="job.out", times=1)
+    refuse(monkeypatch, local_job, "open_to_write", errno.EIO, only="job.out", times=1)
     controller._look_at([one], one.spec, {})
     assert (one.state.state, one.state.reason) == (JobState.RUNNING, "")
 

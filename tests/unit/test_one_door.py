@@ -22,7 +22,7 @@ ALLOWED = {
     "payload/importable/hpckit_kept_code.py": "bytecode in a folder of the user's alone; writes",
     "payload/importable/hpckit_meeting.py": "the script itself, in its own process",
     "payload/rendezvous.py": PROC,
-    "schedulers/local/controller.py": "a run's folder held open: nothing is read",
+    "schedulers/local/local_job.py": "a run's folder held open: nothing is read",
     "schedulers/local/stragglers.py": PROC,
     "payload/sweep.py": PROC,
     "processes.py": PROC,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import hpckit
-from hpckit.stats.right_size import Asked, Evidence, Sizing, right_size
+from hpckit.stats.right_size import right_size
+from hpckit.stats.sizing import Asked, Evidence, Sizing
 from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse, Requested, Summary
 from tests.report.made import make_run, write_samples
 

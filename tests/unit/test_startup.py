@@ -168,7 +168,7 @@ def test_the_login_node_side_loads_nothing_heavy(line: str, here: Path) -> None:
 
 
 # Rooms that only some commands need: a package's first module must not bring them to all.
-ASKING = {"hpckit.job.script", "hpckit.schedulers.pickles", "hpckit.schedulers.local.controller",
+ASKING = {"hpckit.job.script", "hpckit.schedulers.pickles", "hpckit.schedulers.local.local_job",
           "hpckit.payload.sweep", "hpckit.sites", "hpckit.collections",
           "hpckit.job_spec.spec"}  # fmt: skip
 DRY_RUN = {"hpckit.job_ends.failures", "hpckit.submission.states", "hpckit.schedulers.slurm.asking",

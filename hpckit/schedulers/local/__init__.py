@@ -1,9 +1,10 @@
 """This machine: a controller of ours runs the same scripts.
 
-`controller` starts a keeper (`hpckit.payload.keeper`) for each job, which starts its script with
-bash; `hpckit.payload.spawn` stands where srun would, with simulated nodes. All three adopt what a
-job leaves (subreapers), so one of them may be killed. `gpus` shares out this machine's GPUs,
-`state` is a run's state on disk, `stragglers` finds ranks that neither work nor end.
+`controller` has a `local_job` for each job, and starts a keeper for it (`hpckit.payload.keeper`),
+which starts its script with bash; `hpckit.payload.spawn` stands where srun would, with simulated
+nodes. All three adopt what a job leaves (subreapers), so one of them may be killed. `gpus` shares
+out this machine's GPUs, `state` is a run's state on disk, `stragglers` finds ranks that neither
+work nor end.
 """
 
 import atexit
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from hpckit.job import Job
     from hpckit.job.script import ArrayPart
     from hpckit.run_folders.runs import Run
-    from hpckit.schedulers.local.controller import ControllerSpec
     from hpckit.schedulers.local.gpus import GpuRequest
+    from hpckit.schedulers.local.local_job import ControllerSpec
     from hpckit.slurm.states import JobRecord
 
 
@@ -145,7 +146,7 @@ def start(order: Order) -> list[str]:
     # Commands that only ask how a run is load none of it.
     from hpckit.job.script import signal_delay_s
     from hpckit.launchers.srun import srun_wait_s
-    from hpckit.schedulers.local.controller import ControllerSpec
+    from hpckit.schedulers.local.local_job import ControllerSpec
     from hpckit.schedulers.pickles import hand_over, task_ids
 
     job = order.job
