@@ -70,6 +70,9 @@ def main() -> None:
         processor.append(spent_s(process.pid))
         said += read(terminal, began + 30, b"RUNNING") if b"RUNNING" not in said else b""
         answers.append(time.monotonic() - began)
+        if b"RUNNING" not in said:
+            process.kill()
+            sys.exit("After 30 s it showed no job that runs: hpckit submit one that lasts first.")
         if number == options.repeat - 1:
             read(terminal, time.monotonic() + 5)
             rounds = options.seconds / 2
