@@ -79,6 +79,7 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers, *, unread: boo
     record = _record(run, said)
     if record is None:
         return _inferred(run, ranks, said)
+    record = verdict.numbered(record, ranks)
     if _has_left(run, said) and run.mine and (why := verdict.outdated(record, ranks)):
         return _inferred(run, ranks, replace(said, trouble=(*said.trouble, why)))
     record = _unless_over(run, record, ranks)

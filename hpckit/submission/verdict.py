@@ -6,6 +6,7 @@ of the attempt that Slurm starts next.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hpckit.run_folders.ranks import RankRecord, current, first_failure, not_ended, own_failures
 from hpckit.run_folders.runs import Run
@@ -212,6 +213,18 @@ def _lost(ranks: Sequence[RankRecord], planned: int) -> Iterator[str]:
 def most_restarts(run: Run) -> int:
     """Return how often a run may start again: by requeues, or by the other jobs of its chain."""
     return int(run.record["plan"].get("max_requeues") or 0) or len(run.jobs) - 1
+
+
+def numbered(record: JobRecord, ranks: Sequence[RankRecord]) -> JobRecord:
+    """Return accounting's row of an attempt that is over with the number that its ranks have.
+
+    Accounting numbers the rows it has; one that it never got, or lost, shifts all that follow.
+    """
+    began, ended = record.start_time, record.end_time
+    if record.restarts is None or began is None or ended is None or not is_finished(record.state):
+        return record
+    mine = [row.restart for row in ranks if began - _CLOCKS_S < row.started <= ended]
+    return replace(record, restarts=max([record.restarts, *mine]))
 
 
 def restarts_of(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:

@@ -204,6 +204,23 @@ def test_a_row_of_an_earlier_attempt_is_not_how_a_job_ended(
     assert "accounting knows only an earlier attempt" in str(found.reason_text)
 
 
+@pytest.mark.parametrize("began", [111.0, 300.0, 30.0])
+def test_the_only_row_that_accounting_has_is_of_the_attempt_whose_ranks_began_in_it(
+    fake_slurm: Path, tmp_path: Path, began: float
+) -> None:
+    """It lost the rows of the attempts before; else the row is of an earlier attempt."""
+    run = make_run(tmp_path, plan={**PLAN, "max_requeues": 2})
+    answers(fake_slurm, sacct_out=sacct_row("11", "FAILED", "3:0"))
+    for number in range(4):
+        ended = rank(number, restart=2, started=began, exit_code=3, ended=began + 50)
+        write_rank(run.dir, ended)
+    found = one(run)
+    mine = began == 111.0
+    assert (found.state, found.restarts, found.exit_code) == (JobState.FAILED, 2, 3)
+    assert found.source == ("sacct" if mine else "ranks")
+    assert ("knows only an earlier attempt" in str(found.reason_text)) is not mine
+
+
 def test_somebody_elses_job_may_be_hidden_from_the_queue(
     fake_slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
