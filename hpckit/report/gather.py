@@ -21,7 +21,7 @@ from hpckit.report.job_samples import (
     samples_folders,
 )
 from hpckit.report.known_job import KnownJob, of_step
-from hpckit.report.missing_attempts import until_samples, with_all_attempts
+from hpckit.report.missing_attempts import until_last_seen, with_all_attempts
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
 from hpckit.report.samples_alone import open_notes, open_spans
@@ -105,7 +105,7 @@ def gather_one(
     now = time.time()
     folders = samples_folders(target.known, samples)
     read, notes = read_folders(folders, target.step, drawn=bool(points))
-    known = replace(target.known, ranks=until_samples(_rank_times(target.known.run), read))
+    known = replace(target.known, ranks=_rank_times(target.known.run, read))
     known = of_step(with_all_attempts(known), target.step)
     matched = _matched(target, known, read, notes, now, drawn=bool(points))
     files, held = matched.files, matched.spans
@@ -275,16 +275,19 @@ def _bare_attempt(span: Span) -> Attempt:
     )
 
 
-def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
-    """Return when each attempt began and ended, by the files of its ranks.
+def _rank_times(
+    run: Run | None, files: Sequence[Columns]
+) -> tuple[tuple[int, float, float | None], ...]:
+    """Return when each attempt began and ended, by the files of its ranks, and by its samples.
 
     Where a local run ended before any rank began, its own state tells.
     """
     if run is None:
         return ()
-    times = attempt_times(run.dir)
+    seen: dict[int, float] = {}
+    times = attempt_times(run.dir, seen)
     if not times and run.scheduler.one_machine:
         record = run.scheduler.query([run]).records.get(run.job_id)
         if record and record.start_time is not None:
             return ((record.restarts or 0, record.start_time, record.end_time),)
-    return times
+    return until_last_seen(times, seen, files)

@@ -5,7 +5,7 @@ number, so one that lacks shifts all that follow; when their ranks began tells w
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hpckit.report.known_job import KnownJob
@@ -19,23 +19,26 @@ Ranks = tuple[int, float, float | None]
 _APART_S = 2.0
 
 
-def until_samples(ranks: Sequence[Ranks], files: Iterable[Columns]) -> tuple[Ranks, ...]:
-    """Give attempts whose ranks were killed the end of their last sample; not the newest one.
+def until_last_seen(
+    ranks: Sequence[Ranks], ended: Mapping[int, float], files: Iterable[Columns]
+) -> tuple[Ranks, ...]:
+    """Give attempts with ranks that were killed the last moment at which something was there.
 
-    Each of `ranks` is an attempt's number, first rank's start, and last rank's end or None.
+    The newest attempt may go on, and stays as it is.
+
+    Args:
+        ranks: each attempt's number, its first rank's start, and its last rank's end or None.
+        ended: the last end of those ranks that have one, by attempt.
+        files: samples.
     """
-    seen: dict[int, float] = {}
+    seen = dict(ended)
     for file in files:
         seen[file.restart] = max(file.last_epoch, seen.get(file.restart, 0.0))
-    return (
-        *(
-            (number, start, seen[number])
-            if end is None and seen.get(number, 0.0) > start
-            else (number, start, end)
-            for number, start, end in ranks[:-1]
-        ),
-        *ranks[-1:],
+    earlier = (
+        (number, start, seen[number] if end is None and seen.get(number, start) > start else end)
+        for number, start, end in ranks[:-1]
     )
+    return (*earlier, *ranks[-1:])
 
 
 def with_all_attempts(known: KnownJob) -> KnownJob:

@@ -189,11 +189,18 @@ def read_all_attempts(run_dir: Path, damaged: list[str] | None = None) -> list[R
     return records
 
 
-def attempt_times(run_dir: Path) -> tuple[tuple[int, float, float | None], ...]:
-    """Return each attempt's number, its first rank's start, and its last rank's end if known."""
+def attempt_times(
+    run_dir: Path, seen: dict[int, float] | None = None
+) -> tuple[tuple[int, float, float | None], ...]:
+    """Return each attempt's number, its first rank's start, and its last rank's end if known.
+
+    `seen` gets the latest end that is known of each attempt, where other ranks have none, too.
+    """
     times: dict[int, list[tuple[float, float | None]]] = {}
     for row in read_all_attempts(run_dir):
         times.setdefault(row.restart, []).append((row.started, row.ended))
+        if seen is not None and row.ended is not None:
+            seen[row.restart] = max(row.ended, seen.get(row.restart, row.ended))
     return tuple(
         (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
         for restart, rows in sorted(times.items())
