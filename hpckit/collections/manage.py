@@ -244,7 +244,14 @@ def newest(entry: Entry, rev: str | None) -> Entry:
     wanted = entry.rev if rev is None else check_rev(rev)
     with git.taken_back(source, cache_folder()):
         # The owner may only change by `add`: who says `update` may not have looked.
-        found = replace(_look(source, wanted, trust=False), name=entry.name)
+        try:
+            found = replace(_look(source, wanted, trust=False), name=entry.name)
+        except git.UnknownRevisionError as error:
+            if rev is not None:
+                raise
+            raise RequestError(  # what was pinned may have been deleted
+                f"{error} To pin another: hpckit collections update {entry.name} --to REV"
+            ) from error
         if entry.owner and found.owner != entry.owner:
             raise RequestError(
                 f"{entry.source} belongs to {found.owner}, but it belonged to {entry.owner} when "

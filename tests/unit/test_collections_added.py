@@ -279,6 +279,25 @@ def test_a_pin_that_its_repository_lost_says_how_to_pin_another(
 
 
 @pytest.mark.long
+def test_update_of_a_branch_that_was_deleted_says_what_there_is(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    """The source's own branches and tags, not the names that the cache has for pins."""
+    git(repo, "branch", "next")
+    assert cli("collections", "add", f"git+file://{repo}").status == 0
+    assert cli("collections", "update", "lab", "--to", "next").status == 0
+    git(repo, "branch", "-D", "next")
+    shutil.rmtree(here.parent / "home" / ".cache")
+    assert cli("collections", "sync").status == 0
+    answer = cli("collections", "update")
+    assert answer.status == 2
+    assert answer.err.endswith(
+        "has no tag, branch or commit 'next'. It has: main, v1. To pin another: hpckit "
+        "collections update lab --to REV\n"
+    )
+
+
+@pytest.mark.long
 def test_update_says_that_history_was_rewritten(here: Path, repo: Path, cli: Cli) -> None:
     """A branch that was force-pushed, a tag that was moved; neither an update nor another --to."""
     said = "was rewritten, or moved back: what"
