@@ -293,7 +293,7 @@ def test_update_of_a_branch_that_was_deleted_says_what_there_is(
     assert answer.status == 2
     assert answer.err.endswith(
         "has no tag, branch or commit 'next'. It has: main, v1. To pin another: hpckit "
-        "collections update lab --to REV\n"
+        "collections update NAME --to REV\n"
     )
 
 
@@ -401,8 +401,12 @@ def test_the_number_that_list_shows_means_that_one(here: Path, lab: Path, cli: C
     assert [name for name, _, _ in names(cli)][:2] == ["lab", "lab-2"]
     write_files(other, {"README.md": "# more\n", "templates/new.j2": "x\n"})
     assert cli("collections", "verify", "lab").status == 0
-    assert f"differs, {other}" in cli("collections", "verify", "lab-2").out
-    assert cli("collections", "update", "lab-2").status == 0
+    assert f"lab-2: differs, {other}" in cli("collections", "verify", "lab-2").out
+    said = cli("collections", "verify").out.splitlines()
+    assert [line for line in said if line[0] != " "] == [
+        f"lab: as pinned, {lab}", f"lab-2: differs, {other}",
+    ]  # fmt: skip
+    assert cli("collections", "update", "lab-2").out.startswith("lab-2: sha256:")
     gone = cli("collections", "remove", "lab-2").out
     assert gone == f"Removed lab ({other}) from {user_lock(here)}\n"
     assert names(cli)[0] == ("lab", "project lock", "ok")
@@ -518,7 +522,7 @@ def test_resubmit_says_that_a_collection_moved(
     cli("collections", "update")
     said = cli("resubmit", run["job_id"], "--dry-run").err
     assert f"collection lab: {first} -> {second}" in said
-    assert "template slurm/base.sh.j2 has changed" in said
+    assert "template slurm/base.sh.j2 of lab has changed" in said
     assert "workload lab-hello has changed" in said
 
 
