@@ -43,8 +43,8 @@ class Added:
 
     @property
     def name(self) -> str:
-        """Its name."""
-        return self.entry.name
+        """Its name, as `hpckit collections list` shows it."""
+        return manage.shown_name(self.lock, self.entry)
 
     @property
     def source(self) -> str:

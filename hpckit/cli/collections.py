@@ -135,7 +135,7 @@ def update_collections(
         change = added.update(to=to, dry_run=dry_run)
         changes.append(change)
         if not json:
-            _print_change(change, in_full=dry_run)
+            _print_change(added.name, change, in_full=dry_run)
 
     _each(api.added_collections(*names or ()), one, quiet=not json)
     if json:
@@ -157,11 +157,11 @@ def _each(rows: list[Added], do: Callable[[Added], None], *, quiet: bool) -> Non
         raise typer.Exit(failed.exit_code)
 
 
-def _print_change(change: Change, *, in_full: bool) -> None:
+def _print_change(name: str, change: Change, *, in_full: bool) -> None:
     before, now = change.before or change.now, change.now
     old, new = (before.commit or before.hash)[:23], (now.commit or now.hash)[:23]
     moved = f"{old} -> {new}" if old != new else f"{new}, unchanged"
-    say(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
+    say(f"{name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
     if change.rewritten:
         moved = now.rev or "its branch"
         say(f"  {moved} was rewritten, or moved back: what was pinned is not in its history")
@@ -171,7 +171,7 @@ def _print_change(change: Change, *, in_full: bool) -> None:
         try:
             show_text(change.diff())
         except OutsideError as error:  # the update is possible all the same
-            note(f"{now.name}: {error}")
+            note(f"{name}: {error}")
 
 
 def _change_record(change: Change) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def report(
 ) -> None:
     """Show GPU-hours held, used and lost: your own, an account's, everybody's.
 
-    Exit status: 0 good; 2 a word is wrong; 3 Slurm's accounting does not answer.
+    Exit status: 0 good; 2 a word is wrong; 3 Slurm's accounting does not answer, or the
+    page cannot be written.
     """
     # No other command needs it.
     from hpckit.api.report import report as make  # noqa: PLC0415

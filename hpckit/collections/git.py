@@ -42,6 +42,10 @@ _BEGUN, _LOCK = "begun", "lock"
 _SHORT = re.compile(r"[0-9a-fA-F]{7,63}")
 
 
+class UnknownRevisionError(RequestError):
+    """A source has no tag, branch or commit of a name."""
+
+
 def fetch_commit(source: Source, rev: str | None, cache: Path) -> str:
     """Bring a source's branches and tags here; return the commit that `rev` names there now.
 
@@ -199,8 +203,10 @@ def _resolve(clone: Path, source: Source, rev: str) -> str:
             )
     if found:
         return found[0]
-    known = _git(clone, "for-each-ref", "--format=%(refname:lstrip=2)", "--count=20").split()
-    raise RequestError(
+    # Beside the source's own, the clone has names for what was asked for by its number.
+    words = ("for-each-ref", "--format=%(refname:lstrip=2)", "--count=20")
+    known = _git(clone, *words, "refs/heads", "refs/tags").split()
+    raise UnknownRevisionError(
         f"{source} has no tag, branch or commit {rev!r}. It has: {', '.join(known) or 'none'}."
     )
 

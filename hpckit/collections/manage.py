@@ -217,6 +217,18 @@ def entries_called(names: list[str]) -> list[tuple[Path, Entry]]:
     return [_called(name, rows) for name in dict.fromkeys(names)] if names else rows
 
 
+def shown_name(lock: Path, entry: Entry) -> str:
+    """Return the name by which `collections list` and all commands know an entry.
+
+    Of two of one name, in the project's and the user's lock file, the second has a number.
+    """
+    rows = (row for path in dict.fromkeys(lock_files()) for row in read_lock(path))
+    if sum(row.name == entry.name for row in rows) < 2:
+        return entry.name
+    found = (row for row in survey().collections if (row.lock, row.source) == (lock, entry.source))
+    return next((row.name for row in found), entry.name)
+
+
 def _called(name: str, rows: list[tuple[Path, Entry]]) -> tuple[Path, Entry]:
     """Return the entry of a name: a project's before the user's, whose name then has a number."""
     found = [row for row in rows if row[1].name == name]
@@ -239,12 +251,20 @@ def newest(entry: Entry, rev: str | None) -> Entry:
     source = entry.parsed_source()
     if rev is not None and not source.is_git:
         raise RequestError(
-            f"{entry.name} is a folder used in place. It has no revisions, so --to does not apply."
+            f"{entry.source} is a folder used in place. It has no revisions, so --to does not "
+            "apply."
         )
     wanted = entry.rev if rev is None else check_rev(rev)
     with git.taken_back(source, cache_folder()):
         # The owner may only change by `add`: who says `update` may not have looked.
-        found = replace(_look(source, wanted, trust=False), name=entry.name)
+        try:
+            found = replace(_look(source, wanted, trust=False), name=entry.name)
+        except git.UnknownRevisionError as error:
+            if rev is not None:
+                raise
+            raise RequestError(  # what was pinned may have been deleted
+                f"{error} To pin another: hpckit collections update NAME --to REV"
+            ) from error
         if entry.owner and found.owner != entry.owner:
             raise RequestError(
                 f"{entry.source} belongs to {found.owner}, but it belonged to {entry.owner} when "
@@ -334,7 +354,7 @@ def last_change(entry: Entry) -> str:
     if not entry.commit or not entry.previous:
         why = "was not updated since it was added" if entry.commit else "is a folder used in place"
         raise RequestError(
-            f"{entry.name} {why}. To see what differs now: hpckit collections verify {entry.name}"
+            f"{entry.source} {why}. To see what differs now: hpckit collections verify NAME"
         )
     return difference(entry, entry.previous, entry.commit)
 

@@ -1,17 +1,18 @@
 """Whether Slurm answers, a site's file says what the cluster says, and its job script is sound."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hpckit.detect.answers import Detected, Reply, version_text
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.lint import bash_errors, late_options
-from hpckit.sites import GENERIC, Site
+from hpckit.sites import GENERIC, PartitionLimits, Site
 from hpckit.slurm.cluster import Partition
 from hpckit.submission.model import Submission, preflight
 from hpckit.text import counted, plural
 from hpckit.units import format_minutes
 
+_MIB_PER_GIB = 1024
 _INIT = "or run hpckit init again, if you have not edited the file"
 
 
@@ -52,6 +53,7 @@ def _partitions(site: Site, known: dict[str, Partition]) -> Iterator[Check]:
     for row in site.partitions.values():
         if row.name in known:
             yield from _limits(row.name, row.max_time_min, row.max_nodes, known[row.name])
+            yield from _nodes(row, known[row.name])
     default = known.get(site.partition or "")
     if default and default.state != "UP":
         todo = "jobs wait there: give another --partition, or ask the cluster's support"
@@ -75,7 +77,41 @@ def _limits(name: str, minutes: int | None, nodes: int | None, known: Partition)
         )
 
 
+def _nodes(row: PartitionLimits, known: Partition) -> Iterator[Check]:
+    """Yield what is more than any node has. A node of 0 GPUs may have some of another name."""
+    memory = [group.memory_mb / _MIB_PER_GIB for group in known.node_groups if group.memory_mb]
+    for key, unit, said, most in (
+        ("gpus_per_node", "GPUs", row.gpus_per_node, known.gpus_per_node),
+        ("cpus_per_node", "CPUs", row.cpus_per_node, _most(g.cpus for g in known.node_groups)),
+        ("mem_gb_per_node", "GiB of memory", row.mem_gb_per_node, _most(map(int, memory))),
+    ):
+        if said and most and said > most:
+            yield bad(
+                f"partition {row.name!r}: the site has {said} {unit} on a node, but the cluster's "
+                f"nodes have {most} at most",
+                f"Slurm refuses such jobs: correct {key}, {_INIT}",
+            )
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
 def _gpus(site: Site, found: Detected) -> Iterator[Check]:
+    most = _most(row.gpus_per_node for row in found.partitions or ())
+    if site.gpus_per_node and most and site.gpus_per_node > most:
+        yield bad(
+            f"the site has {site.gpus_per_node} GPUs on a node, but the cluster's nodes have "
+            f"{most} at most",
+            f"Slurm refuses such jobs: correct per_node under gpus, {_INIT}",
+        )
+    for name, count in site.gpu_types.items():
+        if count and count > found.gpu_types.get(name, count):
+            yield bad(
+                f"the site has {count} GPUs of type {name} on a node, but the cluster's nodes have "
+                f"{found.gpu_types[name]} at most",
+                f"Slurm refuses such jobs: correct types under gpus, {_INIT}",
+            )
     gone = [name for name in site.gpu_types if name not in found.gpu_types]
     if gone and not found.nodes_known:
         yield unknown("whether the site's GPU types are right", "sinfo did not answer")

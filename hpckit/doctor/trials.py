@@ -100,16 +100,17 @@ def _wait(runs: list[Run], within_s: float) -> tuple[list[RunStatus], frozenset[
 
 def _trial(label: str, status: RunStatus, going_on: frozenset[str]) -> Trial:
     run = status.run
+    found = {rank: said for rank in range(run.ranks) if (said := _said(run, rank))}
     trial = Trial(
         label=label,
         job_id=run.job_id,
         good=status.good,
         late=not status.finished,
         goes_on=run.job_id in going_on,
-        said={rank: said for rank in range(run.ranks) if (said := _said(run, rank))},
+        said=found,
         why="" if status.good else _why(run, status),
     )
-    if status.good:
+    if status.good and not any(said.get("fault") for said in found.values()):
         remove_run(run.dir)
     return trial
 

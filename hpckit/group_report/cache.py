@@ -96,18 +96,24 @@ def _added(kept: Kept, asked: Asked, notes: list[str]) -> list[Allocation] | Non
 
 
 def _path(asked: Asked, cluster: str) -> tuple[Path | None, list[str]]:
-    """Return the file for what is asked; None where others could write it, or it may be of less."""
-    folder = cache_folder() / "report"
+    """Return the file for what is asked, and what to say of it and of jobs that are not shown.
+
+    None where others could write it, or it may be of less.
+    """
+    folder, notes = cache_folder() / "report", list[str]()
     try:
         shown = rights(asked.users)
+        if shown and (hidden := shown.hidden_note(asked.accounts)):
+            notes.append(hidden)
         refuse_foreign(cache_folder(), CACHE)
         make_folder(folder, mode=0o700)
     except (CommandError, ConfigError) as error:
-        return None, [f"nothing is kept for the next report: {str(error).rstrip('.')}"]
+        return None, [*notes, f"nothing is kept for the next report: {str(error).rstrip('.')}"]
     except OSError as error:
-        return None, [f"nothing is kept for the next report: {folder}: {error.strerror}"]
-    key = json.dumps([cluster, sorted(asked.users), sorted(asked.accounts), *shown])
-    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json", []
+        return None, [*notes, f"nothing is kept for the next report: {folder}: {error.strerror}"]
+    lines = shown.lines if shown else ()
+    key = json.dumps([cluster, sorted(asked.users), sorted(asked.accounts), *lines])
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json", notes
 
 
 def _load(path: Path, notes: list[str]) -> Kept | None:

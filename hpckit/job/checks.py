@@ -102,12 +102,13 @@ def _limit_refusals(job: Job, limits: PartitionLimits) -> Iterator[tuple[str, st
         )
         yield "time", text
     if limits.max_nodes and job.nodes > limits.max_nodes:
-        text = f"--nodes {job.nodes} is over the {limits.max_nodes} nodes of {where}."
+        text = f"--nodes {job.nodes} is over the {counted(limits.max_nodes, 'node')} of {where}."
         yield "nodes", text
     cpus = (job.cpus_per_task or 1) * job.tasks_per_node
     if limits.cpus_per_node and cpus > limits.cpus_per_node:
         text = (
-            f"{job.tasks_per_node} tasks x {job.cpus_per_task or 1} CPUs = {cpus} per node; "
+            f"{counted(job.tasks_per_node, 'task')} x {job.cpus_per_task or 1} CPUs = {cpus} per "
+            "node; "
             f"a node of {where} has {limits.cpus_per_node}. Lower --cpus-per-task."
         )
         yield "cpus", text

@@ -1,12 +1,13 @@
 """A template and a context to text, or to one error with template and line."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.collections import Collection, Found
+from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.frozen import frozen
 from hpckit.kept import kept, stamp
@@ -14,6 +15,7 @@ from hpckit.render import sandbox
 from hpckit.render.loader import Loader
 
 if TYPE_CHECKING:
+    from jinja2.exceptions import TemplateSyntaxError
     from jinja2.sandbox import SandboxedEnvironment
 
 Origin = tuple[str, int]
@@ -76,8 +78,8 @@ def render(
             _refuse_left_out(environment, loader)
     except jinja2.TemplateSyntaxError as error:
         place = error.filename or error.name or found.path
-        why = (error.message or "").rstrip(".")
-        raise TemplateError(f"{why}.", at=Location(place, error.lineno)) from error
+        why = _syntax(error, environment.filters)
+        raise TemplateError(why, at=Location(place, error.lineno)) from error
     except jinja2.TemplateNotFound as error:
         raise TemplateError(
             f"Template {found.path} needs {error.name!r}, but no collection has this template. "
@@ -98,9 +100,19 @@ def render(
     return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
 
 
+def _syntax(error: "TemplateSyntaxError", filters: Iterable[str]) -> str:
+    """Say what is wrong; of a misspelt filter, also which there are."""
+    why = f"{(error.message or '').rstrip('.')}."
+    if wrong := re.fullmatch(r"No filter named '(\w+)'\.", why):
+        why += f" {nearest(wrong[1], filter(str.isidentifier, filters))}"
+    return why
+
+
 def _why(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "recursion too deep: templates, blocks or macros may use one another in a circle"
+    if isinstance(error, TypeError) and "NoneType" in str(error):
+        return f"{error}: what is not known is none, so ask `{{% if … is not none %}}` first"
     return f"{error} is not there" if isinstance(error, KeyError) else str(error)
 
 

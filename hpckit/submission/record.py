@@ -7,7 +7,7 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -268,12 +268,25 @@ def _short(code: Mapping[str, Any]) -> str:
     return str(code.get("commit") or ("unknown" if code.get("unknown") else "none"))[:12]
 
 
-def _files(what: str, old: list[Mapping[str, Any]], new: list[Mapping[str, Any]]) -> list[str]:
-    before = {row["name"]: row for row in old}
-    return [
-        f"{what} {row['name']} has changed (was {before[row['name']]['hash']}, is {row['hash']})"
-        if row["name"] in before
-        else f"{what} {row['name']} of {row['collection']} is new"
-        for row in new
-        if before.get(row["name"], {}).get("hash") != row["hash"]
-    ]
+def _files(what: str, old: list[Mapping[str, Any]], new: list[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the files that changed, came, or went from before one of their name.
+
+    One that extends what it shadows has its name: collection and name say which is meant.
+    """
+    before, now = ({_place(row): row["hash"] for row in rows} for rows in (old, new))
+    hashes = {(row["name"], row["hash"]) for row in old}
+    for place, found in now.items():
+        name, collection = place
+        if place in before and before[place] != found:
+            yield f"{what} {name} of {collection} has changed (was {before[place]}, is {found})"
+        elif place not in before and (name, found) not in hashes:
+            yield f"{what} {name} of {collection} is new"
+    kept = {(row["name"], row["hash"]) for row in new}
+    names = {name for name, _ in now}
+    for (name, collection), gone in before.items():
+        if (name, collection) not in now and name in names and (name, gone) not in kept:
+            yield f"{what} {name} of {collection} is not used any more"
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["name"], row.get("collection") or "unknown"

@@ -520,3 +520,9 @@ def test_odd_rows_do_no_harm() -> None:
     (found,) = parse_allocations(text + "\n", mark)
     assert (found.job_id, found.state, found.gpus, found.limit_s) == ("8", "UNKNOWN", None, None)
     assert (found.wait_s, found.end, found.nodes) == (None, None, None)
+
+
+def test_each_task_and_each_component_is_a_job(accounts, cli: Cli) -> None:
+    accounts(*(row(name, NOW - 5 * HOUR, 2) for name in ("11_0", "11_1", "12+0", "12+1", "13")))
+    total = json.loads(cli("report", "--all", "--since", "1d", "--json").out)["total"]
+    assert (total["jobs"], total["gpu_hours"]) == (5, 20)

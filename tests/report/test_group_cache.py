@@ -60,7 +60,7 @@ class Database:
     def of_cluster(self, name: str) -> None:
         add_program(self.folder / "bin" / "scontrol", _SCONTROL.format(name=name))
 
-    def shows(self, level: str = "None", accounts: str = "", private: str = "jobs") -> None:
+    def shows(self, level: str = "None", accounts: str = "", private: str = "none") -> None:
         """Let sacctmgr say who the user is, and what a user is not shown."""
         text = _SACCTMGR.format(level=level, accounts=accounts, private=private)
         add_program(self.folder / "bin" / "sacctmgr", text)
@@ -206,6 +206,7 @@ def test_who_is_shown_more_jobs_than_before_gets_all_of_them(
     database: Database, cli: Cli, here: Path, now: dict[str, str]
 ) -> None:
     """A group's lead is made coordinator: what was kept has the lead's own jobs alone."""
+    database.shows(private="jobs,users")
     everybodys = database.rows
     database.rows = [one for one in everybodys if one["User"] == "ann"]
     database.save()
@@ -218,6 +219,26 @@ def test_who_is_shown_more_jobs_than_before_gets_all_of_them(
     forget(here)
     assert said == report(cli)
     assert said["total"]["jobs"] > first
+
+
+@pytest.mark.parametrize(
+    ("shown", "words", "hidden"),
+    [
+        ({"private": "jobs"}, ["--all"], True),
+        ({"private": "accounts,jobs,usage"}, ["--account", "lab"], True),
+        ({"private": "jobs", "accounts": "lab,phys"}, ["--account", "Lab"], False),
+        ({"private": "jobs", "accounts": "phys"}, ["--account", "lab"], True),
+        ({"private": "jobs", "level": "Operator"}, ["--all"], False),
+        ({"private": "usage"}, ["--all"], False),
+    ],
+)
+def test_where_slurm_hides_others_jobs_a_report_of_them_says_so(
+    database: Database, cli: Cli, shown: dict[str, str], words: list[str], hidden: bool
+) -> None:
+    """Their account's own line would else look like all of its jobs."""
+    database.shows(**shown)
+    notes = json.loads(cli("report", *words, "--json").out)["notes"]
+    assert any("Slurm shows you your own jobs" in note for note in notes) is hidden
 
 
 def test_what_accounting_shows_is_not_asked_for_ones_own_jobs(

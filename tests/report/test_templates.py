@@ -112,7 +112,7 @@ def test_lint_knows_documents_as_their_schemas_have_them(word: str) -> None:
 
 
 _LINTED = [
-    ("{% for row in report.groups %}{{ row.utilization_percent + 1 }}{% endfor %}", "NoneType"),
+    ("{% for row in report.groups %}{{ row.utilization_percent + 1 }}{% endfor %}", "so ask `"),
     ("{{ report.total.gpu_hours_failed / report.total.gpu_hours }}", "division by zero"),
     ("{{ report.who }}{{ stats.job_id }}", "'stats' is known to `hpckit stats` alone"),
     ("{% if stats is defined %}{% else %}{{ report.whom }}{% endif %}", "'whom'"),

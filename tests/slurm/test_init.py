@@ -152,6 +152,8 @@ def test_without_slurm_doctor_mpi_tries_this_machine(new_user: Desk) -> None:
 
 
 def test_doctor_gpu_says_that_a_node_has_no_driver(new_user: Desk) -> None:
-    said = new_user.call("doctor", "gpu", "--gpus", "2", "--site", "box", expect=1).out
-    for index in range(2):
-        assert re.search(rf"^bad  c[12] GPU {index}: no GPU driver: ", said, re.MULTILINE)
+    words = ("doctor", "gpu", "--gpus", "2", "--nodes", "2", "--site", "box")
+    lines = new_user.call(*words, expect=1).out.splitlines()
+    told = [f"bad  c{node} GPU {index}: no GPU driver: " for node in (1, 2) for index in (0, 1)]
+    assert [line[: len(told[0])] for line in lines] == told
+    assert list(new_user.runs.glob("doctor-gpu-*"))  # its logs say more

@@ -87,6 +87,19 @@ def test_a_named_folder_must_be_a_collection(here: Path, monkeypatch) -> None:
         search_path()
 
 
+def test_a_named_folder_that_is_gone_stops_only_what_reads_collections(
+    here: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(here / "gone"))
+    for words in ("workloads list", "submit serial true --dry-run", "jobs"):
+        answer = cli(*words.split())
+        assert (answer.status, "of HPCKIT_COLLECTIONS is not a folder" in answer.err) == (2, True)
+    monkeypatch.setenv("HPCKIT_RUNS", str(here / "runs"))  # no site is asked for it
+    assert cli("jobs").status == 0
+    for words in ("status 1", "logs 1"):
+        assert "HPCKIT_COLLECTIONS" not in cli(*words.split()).err
+
+
 def test_a_wrong_manifest_for_all_users_stops_no_command(here: Path) -> None:
     write_files(here, {"etc/hpckit.yaml": "nmae: x\n", "etc/templates/sites/a.yaml": ""})
     [found] = places._site_wide(here / "etc", None)

@@ -279,6 +279,25 @@ def test_a_pin_that_its_repository_lost_says_how_to_pin_another(
 
 
 @pytest.mark.long
+def test_update_of_a_branch_that_was_deleted_says_what_there_is(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    """The source's own branches and tags, not the names that the cache has for pins."""
+    git(repo, "branch", "next")
+    assert cli("collections", "add", f"git+file://{repo}").status == 0
+    assert cli("collections", "update", "lab", "--to", "next").status == 0
+    git(repo, "branch", "-D", "next")
+    shutil.rmtree(here.parent / "home" / ".cache")
+    assert cli("collections", "sync").status == 0
+    answer = cli("collections", "update")
+    assert answer.status == 2
+    assert answer.err.endswith(
+        "has no tag, branch or commit 'next'. It has: main, v1. To pin another: hpckit "
+        "collections update NAME --to REV\n"
+    )
+
+
+@pytest.mark.long
 def test_update_says_that_history_was_rewritten(here: Path, repo: Path, cli: Cli) -> None:
     """A branch that was force-pushed, a tag that was moved; neither an update nor another --to."""
     said = "was rewritten, or moved back: what"
@@ -382,8 +401,12 @@ def test_the_number_that_list_shows_means_that_one(here: Path, lab: Path, cli: C
     assert [name for name, _, _ in names(cli)][:2] == ["lab", "lab-2"]
     write_files(other, {"README.md": "# more\n", "templates/new.j2": "x\n"})
     assert cli("collections", "verify", "lab").status == 0
-    assert f"differs, {other}" in cli("collections", "verify", "lab-2").out
-    assert cli("collections", "update", "lab-2").status == 0
+    assert f"lab-2: differs, {other}" in cli("collections", "verify", "lab-2").out
+    said = cli("collections", "verify").out.splitlines()
+    assert [line for line in said if line[0] != " "] == [
+        f"lab: as pinned, {lab}", f"lab-2: differs, {other}",
+    ]  # fmt: skip
+    assert cli("collections", "update", "lab-2").out.startswith("lab-2: sha256:")
     gone = cli("collections", "remove", "lab-2").out
     assert gone == f"Removed lab ({other}) from {user_lock(here)}\n"
     assert names(cli)[0] == ("lab", "project lock", "ok")
@@ -499,7 +522,7 @@ def test_resubmit_says_that_a_collection_moved(
     cli("collections", "update")
     said = cli("resubmit", run["job_id"], "--dry-run").err
     assert f"collection lab: {first} -> {second}" in said
-    assert "template slurm/base.sh.j2 has changed" in said
+    assert "template slurm/base.sh.j2 of lab has changed" in said
     assert "workload lab-hello has changed" in said
 
 

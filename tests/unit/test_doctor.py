@@ -106,6 +106,29 @@ def test_a_site_that_init_wrote_says_what_the_cluster_says(tmp_path: Path) -> No
             "partition 'gpu': the site allows 9 nodes, but the cluster allows 8",
         ),
         ({"gpu_types": {"v100": 4}}, "GPU types v100 of the site do not exist"),
+        (
+            {"gpu_types": {"a100": 99}},
+            "the site has 99 GPUs of type a100 on a node, but the cluster's nodes have 4 at most",
+        ),
+        (
+            {"gpus_per_node": 99},
+            "the site has 99 GPUs on a node, but the cluster's nodes have 8 at most",
+        ),
+        (
+            {"partitions": {"gpu": PartitionLimits(name="gpu", gpus_per_node=99)}},
+            "partition 'gpu': the site has 99 GPUs on a node, but the cluster's nodes have 8 at "
+            "most",
+        ),
+        (
+            {"partitions": {"gpu": PartitionLimits(name="gpu", cpus_per_node=9999)}},
+            "partition 'gpu': the site has 9999 CPUs on a node, but the cluster's nodes have 64 at "
+            "most",
+        ),
+        (
+            {"partitions": {"gpu": PartitionLimits(name="gpu", mem_gb_per_node=9999)}},
+            "partition 'gpu': the site has 9999 GiB of memory on a node, but the cluster's nodes "
+            "have 502 at most",
+        ),
         ({"account": "elsewhere"}, "account 'elsewhere' is not yours"),
         ({"qos": "express"}, "QOS 'express' is not yours"),
         ({"mpi": "pmix_v9"}, "the site's MPI 'pmix_v9' is not one that srun knows"),

@@ -1,5 +1,8 @@
 """The test jobs of `hpckit doctor mpi` and `hpckit doctor gpu`, and what their ends mean."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,16 @@ def test_each_gpu_gets_a_line() -> None:
     ]  # fmt: skip
     assert str(found[0]) == "ok   g1 GPU 0: H200, 140 GiB, computes correctly (torch 2.9)"
     assert "found, but not tested" in str(found[2])
+
+
+def test_a_rank_without_a_gpu_does_not_end_the_job_of_the_others(tmp_path: Path) -> None:
+    """srun would end them before they have looked: theirs were said to be bad, too."""
+    script = JOBS / "gpu_hello.py"
+    (tmp_path / "torch.py").write_text("raise ImportError('none here')\n")
+    env = {"PATH": "/nonexistent", "PYTHONPATH": f"{tmp_path}:{script.parents[3]}"}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.removeprefix("hpckit-doctor "))["fault"]
 
 
 def test_no_gpu_is_no_question(here: Path, cli) -> None:

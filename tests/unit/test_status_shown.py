@@ -99,7 +99,7 @@ RECORD = {**run_record(), "templates": [{"name": "t", "hash": "1", "collection":
          "code: whether there are uncommitted changes is unknown: a filter"),
         ({"script_hash": "2"}, "code: the script itself has changed"),
         ({"templates": [{"name": "t", "hash": "2", "collection": "c"}]},
-         "template t has changed (was 1, is 2)"),
+         "template t of c has changed (was 1, is 2)"),
         ({"templates": [{"name": "t", "hash": "1", "collection": "c"},
                         {"name": "u", "hash": "3", "collection": "lab"}]},
          "template u of lab is new"),
@@ -111,6 +111,23 @@ RECORD = {**run_record(), "templates": [{"name": "t", "hash": "1", "collection":
 )  # fmt: skip
 def test_each_difference_has_its_line(changes: dict, line: str | None) -> None:
     assert differences(RECORD, {**RECORD, **changes}) == ([] if line is None else [line])
+
+
+def test_a_template_that_extends_another_of_its_name_is_compared_with_itself() -> None:
+    """As a group's base.sh.j2 extends hpckit's."""
+
+    def record(**hashes: str) -> dict:
+        rows = [{"name": "t", "hash": value, "collection": key} for key, value in hashes.items()]
+        return {**RECORD, "templates": rows}
+
+    old = record(lab="1", c="2")
+    assert differences(old, record(lab="1", c="2")) == []
+    assert differences(old, record(lab="3", c="2")) == [
+        "template t of lab has changed (was 1, is 3)"
+    ]
+    assert differences(old, record(c="2")) == ["template t of lab is not used any more"]
+    assert differences(record(c="2"), old) == ["template t of lab is new"]
+    assert differences(old, record(group="1", c="2")) == []  # the same file in another place
 
 
 @pytest.mark.parametrize(

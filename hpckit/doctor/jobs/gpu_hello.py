@@ -16,12 +16,15 @@ Found = dict[str, object]
 
 
 def main() -> int:
-    """Print one line of JSON; exit 1 where there is no GPU, or it computes wrong."""
+    """Print one line of JSON, also where there is no GPU, or it computes wrong.
+
+    That is what was asked, and no failure: the ranks of other GPUs would be ended before they look.
+    """
     index = int(os.environ.get("LOCAL_RANK", "0"))
     found = _by_torch(index) or _by_library(index) or _by_nvidia_smi(index)
     found |= {"host": socket.gethostname(), "index": index}
     print(MARK + json.dumps(found), flush=True)
-    return 0 if found.get("name") and not found.get("fault") else 1
+    return 0
 
 
 def _by_torch(index: int) -> Found:
