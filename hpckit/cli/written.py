@@ -6,7 +6,6 @@ from pathlib import Path
 
 from hpckit.cli.output import show_file
 from hpckit.errors import RequestError
-from hpckit.files import read_bytes
 from hpckit.text import listed
 
 _STDOUT = Path("-")
@@ -55,5 +54,5 @@ def write(kind: str, path: Path, make: Callable[[Path], Path]) -> Path | None:
 
     with TemporaryDirectory(prefix="hpckit-") as folder:
         made = make(Path(folder) / f"file.{kind}")
-        show_file(read_bytes(made, most=made.stat().st_size), binary=kind in _BINARY)
+        show_file(made.read_bytes(), binary=kind in _BINARY)
     return None

@@ -157,7 +157,7 @@ def unless_over(
     *earlier, said = words
     if state is JobState.TIMEOUT:
         left = stopped_early(said, 0) or said & {NO_CHECKPOINT, PREEMPTED, REQUEUED}
-        return state if left or not done_by_itself(ranks, planned) else JobState.COMPLETED
+        return state if left or not _done_by_itself(ranks, planned) else JobState.COMPLETED
     if state is JobState.FAILED:
         own = any(not is_about_a_peer(row) for row in own_failures(ranks))
         return state if own or PREEMPTED not in said else JobState.PREEMPTED
@@ -192,7 +192,7 @@ def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:
     return len(ranks) == planned and all(row.ended is not None for row in ranks)
 
 
-def done_by_itself(ranks: Sequence[RankRecord], planned: int) -> bool:
+def _done_by_itself(ranks: Sequence[RankRecord], planned: int) -> bool:
     """Say whether every rank of an attempt has ended well, and none because it was told to end."""
     return all_ended(ranks, planned) and not any(row.exit_code or row.consequence for row in ranks)
 
