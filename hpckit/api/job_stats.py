@@ -249,7 +249,8 @@ class StatsList(list[JobStats]):
         place = typed_path(path)
         if place.suffix != ".prom":
             raise RequestError(
-                f"--textfile {place}: node_exporter reads only files whose names end with .prom."
+                f"--textfile {place}: node_exporter reads only files whose names end with .prom. "
+                "To print the same: --openmetrics."
             )
         return write_shown(place, self.openmetrics(), "textfile")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.api.lookup import runs_folder
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
+from hpckit.api.twins import claim, tell_of_twins
 from hpckit.code.project import Source
 from hpckit.errors import NotFoundError, OutsideError, RequestError
 from hpckit.frozen import frozen
@@ -29,14 +30,7 @@ from hpckit.schedulers.base import AUTO
 from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import asked_otherwise, differences, make_record
-from hpckit.submission.resubmitted import (
-    followers,
-    one_at_a_time,
-    refuse_twin,
-    replaced_by,
-    resubmitted_as,
-)
-from hpckit.submission.retry import retry_after
+from hpckit.submission.resubmitted import followers, replaced_by
 from hpckit.submission.task_numbers import first_numbers, renumbered
 from hpckit.text import counted, in_line, settings_text
 
@@ -89,8 +83,7 @@ class Again:
                 it, and does not come to its end.
         """
         if self.submission.again:
-            held.enter_context(one_at_a_time(self.run, self.what))
-            refuse_twin(self.run, self.known, self.submission.spec)
+            claim(self.run, self.what, self.known, self.submission.spec, held)
 
     def check(self) -> str:
         """Ask Slurm whether and when it would start; return what it says.
@@ -99,6 +92,10 @@ class Again:
             OutsideError: Slurm would refuse it, or does not answer.
         """
         return preflight(self.submission)
+
+
+def _tell_nobody(_text: str) -> None:
+    """Stand for who listens."""
 
 
 def asked_again(
@@ -112,14 +109,15 @@ def asked_again(
     same_code: bool = False,
     preview: bool = False,
     failed: Sequence[int] = (),
-    tell: Callable[[str], None] = lambda _text: None,
+    tell: Callable[[str], None] = _tell_nobody,
 ) -> Again:
     """Work a run's request out again. `changes` are fields of `JobSpec`, `unset` words of options.
 
     `right_size` asks for what the last runs of the kind used, `same_code` for the code that the run
     has in place of what the project holds now. Relative paths start from where the run was
     submitted. `root` is the folder of runs, None that of the run; `alone` makes a job of one task
-    of an array, and `failed`, numbers of its tasks, an array of these.
+    of an array, and `failed`, numbers of its tasks, an array of these. Without `tell`, as inside
+    the job itself, nobody is asked whether it is over.
 
     Raises:
         RequestError: the request is wrong, or others could have written it. OutsideError: the
@@ -131,7 +129,8 @@ def asked_again(
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
-    _tell_of_followers(old, () if failed else again, tell)
+    if tell is not _tell_nobody and not failed:
+        tell_of_twins(old, again, None if preview else spec.after, tell, alone=alone)
     root = root or (old.dir.parent if old.mine else runs_folder(None))  # no colleague's
     numbers = _numbers(old, alone=alone, failed=failed)
     rows: tuple[Sizing, ...] = ()
@@ -159,18 +158,6 @@ def asked_again(
         right_size=rows,
         sized_by=jobs,
     )
-
-
-def _tell_of_followers(
-    run: RunFolder, again: Sequence[ResubmitOf], tell: Callable[[str], None]
-) -> None:
-    """Say which jobs do the work of a run again already; of tasks of an array it is too much."""
-    if len(again) != 1:
-        return
-    if last := next(resubmitted_as(run), None):
-        tell(f"job {run.job_id} was submitted again before, as job {last.job_id}")
-    if run.record["request"].get("retry") and (retry := retry_after(run)):
-        tell(f"job {run.job_id} was tried again (--retry), as job {retry.job_id}")
 
 
 def _in_place(
@@ -231,7 +218,7 @@ def _prepared(
     bad: "Sequence[NodeEvent]",
     preview: bool,
     code: CodePlan | None,
-    tell: Callable[[str], None] = lambda _text: None,
+    tell: Callable[[str], None] = _tell_nobody,
 ) -> Submission:
     """Work a request of a run's out; a job of Slurm's is Slurm's again.
 

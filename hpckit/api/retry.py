@@ -40,6 +40,7 @@ from hpckit.job_spec.recorded_spec import spec_from_record
 from hpckit.job_spec.retry_rules import FAIL, KINDS, parse_rules
 from hpckit.job_spec.sbatch_words import is_hold
 from hpckit.paths import is_there
+from hpckit.payload.last_line import end_with
 from hpckit.run_folders.run_record import RetryOf
 from hpckit.run_folders.runs import Run, read_run
 from hpckit.schedulers.slurm.sbatch import job_of
@@ -243,7 +244,7 @@ def main() -> None:
     try:
         run = read_run(folder, in_job=True)
     except HpckitError as error:
-        sys.exit(f"hpckit: it {KINDS[kind]}, and could not be submitted again: {error}")
+        end_with(f"hpckit: it {KINDS[kind]}, and could not be submitted again: {error}")
     try:
         note = _tried(run, kind, seen)
     except UnknownOutcomeError as error:

@@ -7,8 +7,8 @@ that `hpckit --help` starts in a tenth of a second. A command parses, calls `hpc
 - What commands share: `options` (made of the fields of `JobSpec`), `arguments`, `carry_out` (a
   submission), `left_running` (what goes on without a command), `view` (a run's status),
   `chosen_task` and `followed` (logs), `rebuild`.
-- Everything is printed by `output`, which escapes control characters. `mistakes` explains command
-  lines that are wrong.
+- Everything is printed by `output`, which escapes control characters; `written` are the files that
+  a user names. `mistakes` explains command lines that are wrong.
 - Without typer, for a quick start: `front` (`--help`), `show_stats`, and for the Tab key
   `completing`, which reads words.json (`make docs` writes it); `completion` installs it in a shell.
 - The live screen, all that knows Textual: `top_screen`, `top_list`, `top_pages`, `top_work`

@@ -15,10 +15,21 @@ if TYPE_CHECKING:
 # So many damaged runs are named.
 _DAMAGED = 10
 
+
+def a_folder(path: Path | None) -> Path | None:
+    """Return a folder as it is; refuse `-`, by which other options mean standard output."""
+    if path == Path("-"):
+        raise typer.BadParameter("standard output cannot take a folder. Give a folder's name.")
+    return path
+
+
 RunsOption = Annotated[
     Path | None,
     typer.Option(
-        "--runs", metavar="DIR", help="Where runs live (else $HPCKIT_RUNS, site, ./runs)."
+        "--runs",
+        metavar="DIR",
+        callback=a_folder,
+        help="Where runs live (else $HPCKIT_RUNS, site, ./runs).",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.api.lookup import believed
-from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, settled_root
+from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, a_folder, settled_root
 from hpckit.cli.output import note, print_json, say
 from hpckit.text import counted
 from hpckit.units import format_bytes
@@ -21,7 +21,11 @@ def code(
     job_id: JobArgument,
     restore: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write the code as it was submitted into a new folder."),
+        typer.Option(
+            metavar="DIR",
+            callback=a_folder,
+            help="Write the code as it was submitted into a new folder.",
+        ),
     ] = None,
     runs: RunsOption = None,
     json: JsonOption = False,

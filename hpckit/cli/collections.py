@@ -9,7 +9,7 @@ import typer
 from hpckit.api import collections as api
 from hpckit.api import searched
 from hpckit.api.collections import LOCK, Added, Change, Collection, Unusable
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, a_folder
 from hpckit.cli.output import note, print_json, say, say_note, show_text, table
 from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.text import in_line
@@ -254,7 +254,8 @@ def diff_collection(
 @commands.command("new")
 def new_collection(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")
+        Path,
+        typer.Argument(metavar="DIR", callback=a_folder, help="A folder that does not exist yet."),
     ],
 ) -> None:
     """Make a collection to start from. With a template, a site, a workload and a check for CI."""

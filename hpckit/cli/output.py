@@ -51,6 +51,13 @@ class _Spelling:
             self._put(text, exact=exact)
             self.stream.flush()
 
+    def pour(self, content: bytes) -> None:
+        """Write bytes as they are."""
+        with self._taken():
+            self.stream.flush()
+            self.stream.buffer.write(content)
+            self.stream.buffer.flush()
+
     def _put(self, text: str, *, exact: bool = False) -> None:
         """Write text; spell out letters that the user's own encoding (PYTHONIOENCODING) lacks."""
         try:
@@ -145,6 +152,16 @@ def show_text(text: str) -> None:
         print(spelt(text), end="")
     else:
         _obeyed(sys.stdout, text, exact=True)
+
+
+def show_file(content: bytes, *, binary: bool) -> None:
+    """Print a whole file: byte by byte into a pipe, and for a terminal as `show_text`."""
+    if not binary and sys.stdout.isatty():
+        show_text(content.decode())
+    elif isinstance(sys.stdout, _Spelling):
+        sys.stdout.pour(content)
+    else:
+        sys.stdout.buffer.write(content)
 
 
 def show_log(text: str, *, own: bool) -> None:

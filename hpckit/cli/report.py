@@ -8,6 +8,7 @@ import typer
 from hpckit.api import slow_answers_told
 from hpckit.cli.arguments import JsonOption, RunsOption
 from hpckit.cli.output import note, print_json, room, say, say_note, show_text, table
+from hpckit.cli.written import write
 from hpckit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ def _show(found: "Report", shape: str, html: Path | None, template: str | None) 
     if template is not None:
         show_text(found.render(template))
     elif html:
-        page = found.html(html)
-        note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+        if page := write("html", html, found.html):
+            size = f"{page.stat().st_size / 1e6:.1f} MB"
+            note(f"The page is in {page} ({size}). Open it in a browser.")
     elif shape == "json":
         print_json(found.document())
     elif shape == "csv":

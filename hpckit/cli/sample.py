@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.api import sample as api
-from hpckit.cli.arguments import finite
+from hpckit.cli.arguments import a_folder, finite
 from hpckit.cli.mistakes import SampleCommand
 from hpckit.cli.output import note
 from hpckit.errors import CommandError
@@ -25,7 +25,9 @@ def sample(
     ] = 10.0,
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", help="Where samples go (else ./hpckit-samples/JOBID)."),
+        typer.Option(
+            "--dir", callback=a_folder, help="Where samples go (else ./hpckit-samples/JOBID)."
+        ),
     ] = None,
 ) -> None:
     """Run COMMAND, and write down what this node's GPUs, cores and memory do meanwhile.

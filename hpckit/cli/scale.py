@@ -28,6 +28,7 @@ from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_text
 from hpckit.cli.submit import say_job, show_script
 from hpckit.cli.view import NeverStarting, counted_states
+from hpckit.cli.written import check_files, is_stdout, write
 from hpckit.errors import RequestError
 
 # A study has lists of these, or none at all.
@@ -196,7 +197,7 @@ class Outputs:
         """
         if self.json and self.csv:
             raise RequestError("Give one of --json and --csv.")
-        drawn = dict(zip(("png", "svg"), self.pictures, strict=True))
+        drawn = self._drawn
         for word, given in {"csv": self.csv, "html": self.html, **drawn}.items():
             if none_yet and given:
                 raise RequestError(
@@ -204,8 +205,11 @@ class Outputs:
                     "and give it to `hpckit scale --from STUDY` later."
                 )
         for kind, path in drawn.items():
-            if path is not None and path.suffix.lower() != f".{kind}":
+            named = path is None or is_stdout(path) or path.suffix.lower() == f".{kind}"
+            if not named:
                 raise RequestError(f"--{kind} {str(path)!r}: the file's name must end in .{kind}.")
+        printed = [word for word, given in (("json", self.json), ("csv", self.csv)) if given]
+        check_files(self._files, printed)
         if any(self.pictures):
             check_pictures()
 
@@ -215,13 +219,23 @@ class Outputs:
             print_json(report.document())
         elif self.csv:
             show_text(report.csv())
+        elif any(map(is_stdout, self._files.values())):
+            note(report.text())
         else:
             say(report.text())
-        for path in self.pictures:
-            if path is not None:
-                note(f"The picture is in {report.picture(path)}.")
-        if self.html is not None:
-            note(f"The page is in {report.html(self.html)}. Open it in a browser.")
+        for kind, path in self._drawn.items():
+            if path is not None and (picture := write(kind, path, report.picture)):
+                note(f"The picture is in {picture}.")
+        if self.html is not None and (page := write("html", self.html, report.html)):
+            note(f"The page is in {page}. Open it in a browser.")
+
+    @property
+    def _drawn(self) -> dict[str, Path | None]:
+        return dict(zip(("png", "svg"), self.pictures, strict=True))
+
+    @property
+    def _files(self) -> dict[str, Path | None]:
+        return {**self._drawn, "html": self.html}
 
 
 def _named(name: str | None) -> str:

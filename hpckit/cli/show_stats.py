@@ -48,6 +48,10 @@ def show(
             raise RequestError("--watch shows pages only: leave out --json and the like.")
         _watch(job_ids, runs, samples, everything=everything)
         return
+    if files:
+        from hpckit.cli.written import check_files  # noqa: PLC0415  # most write none
+
+        check_files(files)
     drawn = [name for name in ("html", "png", "svg") if name in files]
     found, missing = _find(job_ids, runs, samples, drawn)
     if found and files:
@@ -92,17 +96,19 @@ def _print(found: StatsList, shape: str, *, everything: bool, many: bool) -> lis
 
 def _write(found: StatsList, files: Mapping[str, Path]) -> None:
     """Write the files that were asked for, and say where they are."""
+    from hpckit.cli.written import write  # noqa: PLC0415  # as above
+
     html, png, svg, textfile = (files.get(name) for name in ("html", "png", "svg", "textfile"))
     if (png or svg) and len(found) > 1:
         raise RequestError(
             f"A picture is of one job, and these are {len(found)}. Give one of them, such as "
             f"{found[0].job.job_id}, or write a page of all: --html FILE."
         )
-    if html:
-        page = found.html(html)
+    if html and (page := write("html", html, found.html)):
         note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
-    for path in (found[0].png(png) if png else None, found[0].svg(svg) if svg else None):
-        if path:
+    drawn = (("png", png, found[0].png), ("svg", svg, found[0].svg))
+    for kind, place, draw in drawn:
+        if place and (path := write(kind, place, draw)):
             note(f"The picture is in {path} ({path.stat().st_size / 1e3:.0f} kB).")
     if textfile:  # without a word: it is written every minute
         found.textfile(textfile)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.api import templates as api
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, a_folder
 from hpckit.cli.output import note, print_json, say, say_note, show_text, table
 from hpckit.text import plural
 
@@ -105,7 +105,8 @@ def schema(
         str | None, typer.Argument(metavar="[KIND]", help="One of those that it lists.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="DIR", help="Write into DIR/.hpckit/.")
+        Path | None,
+        typer.Option("--write", metavar="DIR", callback=a_folder, help="Write into DIR/.hpckit/."),
     ] = None,
 ) -> None:
     """Print the JSON Schema of a kind of file, for editors. Without KIND, list the kinds.

@@ -84,6 +84,7 @@ class Evidence:
         unwritten: why a rank's record could not be written, as the job's log says.
         alone: a supervisor has said that its slurmstepd was killed.
         again: an attempt before this one had ranks.
+        preempted: a supervisor has learned from Slurm that a preemption's grace time had begun.
         by_mpi: of `ranks`, those without an end that MPI ended as it says in their logs, with the
             exit status and the error that these tell, the first to look at first.
     """
@@ -98,6 +99,7 @@ class Evidence:
     unwritten: str | None = None
     alone: bool = False
     again: bool = False
+    preempted: bool = False
     by_mpi: tuple[RankRecord, ...] = ()
 
     @property
@@ -291,8 +293,10 @@ def _taken(known: Evidence) -> _Found:
     by_state = (row for row in _TAKEN if row[0] is known.state)
     # The log may also speak of an attempt before, where this one had not begun.
     by_log = (row for row in _TAKEN if row[1] and row[1] == known.facts.why)
-    taken = next(by_state, None) or next(by_log, None)
-    return (taken[2], taken[3]) if taken else None
+    if taken := next(by_state, None) or next(by_log, None):
+        return taken[2], taken[3]
+    # A job that ends in its grace time is FAILED, and Slurm's log has no reason.
+    return (Kind.PREEMPTED, TAKEN_AWAY) if known.preempted else None
 
 
 def _why_no_end(known: Evidence) -> str:

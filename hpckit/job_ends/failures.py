@@ -16,7 +16,7 @@ from hpckit.job_ends.causes import (
     named,
     places,
 )
-from hpckit.job_ends.joblog import job_facts
+from hpckit.job_ends.joblog import job_facts, was_cancelled
 from hpckit.job_ends.mpi_ends import is_mpi_end
 from hpckit.job_ends.tracebacks import ended_by_mpi, error_line, last_error, last_words, says_why
 from hpckit.launchers import recorded_launcher
@@ -159,6 +159,7 @@ def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         unwritten=found[1] if (found := re.search(_UNWRITTEN, log)) else None,
         alone=_is_alone(run, ranks),
         again=not ranks and bool(read_all_attempts(run.dir, [])),
+        preempted=state is JobState.FAILED and _is_preempted(run, ranks, log),
         by_mpi=_by_mpi(run, ranks) if state is JobState.FAILED else (),
     )
 
@@ -185,19 +186,32 @@ def _was_full(run: Run, ranks: Sequence[RankRecord]) -> bool:
 def _is_alone(run: Run, ranks: Sequence[RankRecord]) -> bool:
     if not any(row.consequence for row in ranks):
         return False
-    from hpckit.stop_marks import ALONE, marks, marks_of  # noqa: PLC0415  # few end so
+    from hpckit.stop_marks import ALONE  # noqa: PLC0415  # few end so
 
-    return ALONE in marks(marks_of(run.dir, 0), ranks[0].restart)
+    return ALONE in _said(run, ranks)
+
+
+def _is_preempted(run: Run, ranks: Sequence[RankRecord], log: str) -> bool:
+    from hpckit.stop_marks import PREEMPTED  # noqa: PLC0415  # few end so
+
+    return PREEMPTED in _said(run, ranks) and not was_cancelled(log)
 
 
 def as_told(run: Run, ranks: Sequence[RankRecord], cause: Cause) -> Cause:
     """Return the cause of an attempt; that its ranks ended well because they were told to."""
-    if cause.kind is not Kind.JOB_SCRIPT or not ranks:
+    if cause.kind is not Kind.JOB_SCRIPT:
         return cause
-    from hpckit.stop_marks import SENT, STOPPED, marks, marks_of  # noqa: PLC0415  # few end so
+    from hpckit.stop_marks import SENT, STOPPED  # noqa: PLC0415  # few end so
 
-    told = marks(marks_of(run.dir, 0), ranks[0].restart)
+    told = _said(run, ranks)
     return cause if told.isdisjoint({STOPPED, SENT}) else replace(cause, text=_TOLD)
+
+
+def _said(run: Run, ranks: Sequence[RankRecord]) -> set[str]:
+    """Return the words that `stop_marks` has of an attempt, by its ranks."""
+    from hpckit.stop_marks import marks, marks_of  # noqa: PLC0415  # few end so
+
+    return marks(marks_of(run.dir, 0), ranks[0].restart) if ranks else set()
 
 
 def ranks_are_tasks(run: Run) -> bool:

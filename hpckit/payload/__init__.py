@@ -7,7 +7,7 @@ is always a child process, so that any python (module, venv, conda, container) w
   file, for many ranks), `task` (what the job has to do).
 - The ranks: `supervisor`, `rank`, `environment` (argv, device, threads), `recorder` (logs and
   record), `children`, `container` (enters Pyxis's). `last_memory` and `other_nodes` say why a rank
-  ended.
+  ended; `last_line` is what a process says at its end.
 - Signals: `notice` passes Slurm's warning on, `ending` finds out what a SIGTERM means.
 - What ranks run where it is not the script itself: `function` (a pickled one), and `mpi_script`: a
   rank that fails must not wait in MPI_Finalize. It tells its status to the supervisor first

@@ -1,9 +1,10 @@
 """What a SIGTERM means: the end of the job, or a preemption before which the script can save.
 
 Slurm sends the same signal at the beginning of a preemption's GraceTime, at its end, after scancel
-and at the time limit. So if a job may go on later, the supervisor of rank 0 asks Slurm, and writes
-the answer into the run's folder (`hpckit.stop_marks`), where the other supervisors read it. Until
-then no script gets the signal.
+and at the time limit. So the supervisor of rank 0 asks Slurm, and writes the answer into the run's
+folder (`hpckit.stop_marks`), where the other supervisors read it. If the job may go on later, no
+script gets the signal until then. In any other job scripts get it at once, and the answer only says
+afterwards why they ended.
 """
 
 import signal
@@ -85,22 +86,31 @@ class Ending:
         self._looked = -self._look_s
         self._warned = False
         self._until: float | None = None
+        self._why_by: float | None = None
 
     def handle(self, signum: int, _frame: FrameType | None = None) -> None:
         """Handle SIGTERM or SIGINT."""
         self._running.noted(signum)
-        if signum == signal.SIGTERM and self._may_be_preemption():
+        maybe = signum == signal.SIGTERM and self._may_be_preemption()
+        if maybe and self.task.warned:
             self.suspect()
-        else:
-            self._pass_on(signum)
+            return
+        if maybe:
+            self.wonder()
+        self._pass_on(signum)
 
     def suspect(self) -> None:
         """Find out what becomes of the job."""
         self._ask_at = time.monotonic()
         self.came = self.came or self._ask_at
 
+    def wonder(self) -> None:
+        """Find out what has ended a job that does not go on, beside its end."""
+        self._ask_at = time.monotonic()
+        self._why_by = self._ask_at + _SILENT_S
+
     def _may_be_preemption(self) -> bool:
-        if self.passed_on or not self.task.warned or self.task.one_machine:
+        if self.passed_on or self.task.one_machine:
             return False
         return failed_with(self.task.folder, self._attempt) is None
 
@@ -120,11 +130,12 @@ class Ending:
 
     def look(self) -> None:
         """Act on Slurm's answer, once there is one; call this often."""
+        now = time.monotonic()
+        if self._why_by is not None and now < self._why_by:
+            self._ask_if_due(now)
         if self.came is None or self.passed_on:
             return
-        now = time.monotonic()
-        if self._asks and self._ask_at is not None and now >= self._ask_at:
-            self.ask()
+        self._ask_if_due(now)
         if now - self._looked < self._look_s:
             return
         self._looked = now
@@ -135,6 +146,10 @@ class Ending:
             self._pass_on(signal.SIGTERM)
         elif said & _TAKEN:
             self._let_save(REQUEUED in said)
+
+    def _ask_if_due(self, now: float) -> None:
+        if self._asks and self._ask_at is not None and now >= self._ask_at:
+            self.ask()
 
     def _stand_in(self) -> None:
         """Ask in the place of rank 0's supervisor, unless another process does so."""
@@ -168,7 +183,7 @@ class Ending:
             # The signal may have ended squeue, or the controller may be busy or restarting.
             self._ask_at = time.monotonic() + _AGAIN_S
             return None
-        if word == OVER and self.came is None:
+        if word == OVER and self.came is None and not self.passed_on:
             return LIMIT  # nothing says that it ends
         add_mark(self._file, self._attempt, word)
         return word
@@ -180,3 +195,15 @@ class Ending:
             time.sleep(_LOOK_S)
         self.look()
         return self.came is not None and self.taken
+
+    def hear_why(self) -> None:
+        """Wait a moment for the answer, if a signal has ended a job that does not go on.
+
+        Also those wait that do not ask: where one of them has failed, srun ends what is left of the
+        step, and with it the process that asks.
+        """
+        while self._why_by is not None and time.monotonic() < self._why_by:
+            self.look()
+            if self._ask_at is None or not self.said().isdisjoint({*_TAKEN, OVER}):
+                return
+            time.sleep(min(self._look_s, max(self._why_by - time.monotonic(), 0)))

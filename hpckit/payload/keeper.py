@@ -19,6 +19,7 @@ from types import FrameType
 from hpckit import shell
 from hpckit.errors import CommandError
 from hpckit.payload.children import die_with_parent, prepare_child, shell_status
+from hpckit.payload.last_line import end_with
 from hpckit.payload.sweep import adopt_orphans, reap, sweep
 
 _POLL_S = 0.05
@@ -62,4 +63,4 @@ def main() -> None:
     try:
         sys.exit(keep(int(sys.argv[1])))
     except CommandError as error:  # no room for another process, say
-        sys.exit(f"hpckit: {error}")
+        end_with(f"hpckit: {error}")

@@ -51,6 +51,7 @@ from hpckit.payload.environment import (
     script_command,
     why_not,
 )
+from hpckit.payload.last_line import end_with
 from hpckit.payload.notice import Notice, slurm_tells_all
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
@@ -373,4 +374,4 @@ def main() -> None:
     try:
         sys.exit(rank.run(lambda code: ending.look() if code is None else None))
     except JobError as error:
-        sys.exit(f"hpckit: {error}")
+        end_with(f"hpckit: {error}")

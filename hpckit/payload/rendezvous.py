@@ -75,12 +75,13 @@ def job_salt(environ: Mapping[str, str]) -> str:
 def free_port(salt: str) -> int:
     """Return the first free port of a sequence that starts at a place given by `salt`."""
     candidates = list(candidate_ports(salt))
-    for port in candidates:
-        if _is_free(port):
-            return port
-    sys.exit(
-        f"hpckit: {os.uname().nodename} has no free port: all {len(candidates)} tried are in use."
-    )
+    port = next(filter(_is_free, candidates), None)
+    if port is None:
+        from hpckit.payload.last_line import end_with  # noqa: PLC0415  # of hardly any job
+
+        where, count = os.uname().nodename, len(candidates)
+        end_with(f"hpckit: {where} has no free port: all {count} tried are in use.")
+    return port
 
 
 def candidate_ports(salt: str) -> Iterator[int]:

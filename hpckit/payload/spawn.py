@@ -27,6 +27,7 @@ from hpckit.payload.children import (
     shell_status,
     stop_all,
 )
+from hpckit.payload.last_line import end_with
 from hpckit.payload.sweep import adopt_orphans, reap, sweep
 from hpckit.payload.task import JOB_ROOT
 
@@ -102,11 +103,11 @@ def main() -> None:
     """Run the command line described above."""
     nodes, tasks, dashes, *command = sys.argv[1:]
     if dashes != "--" or not command:
-        sys.exit("usage: python -m hpckit.payload.spawn NODES TASKS -- COMMAND...")
+        end_with("usage: python -m hpckit.payload.spawn NODES TASKS -- COMMAND...")
     os.environ.setdefault(JOB_ROOT, str(os.getppid()))
     # The job script's shell started this, and cannot end it when the controller is killed.
     die_with_parent(signal.SIGTERM)
     try:
         sys.exit(run_all(command, task_environments(int(nodes), int(tasks), os.environ)))
     except CommandError as error:  # the ranks that did start end with this process
-        sys.exit(f"hpckit: {error}")
+        end_with(f"hpckit: {error}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hpckit.errors import HpckitError
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.paths import is_mine_alone
+from hpckit.payload.last_line import end_with
 from hpckit.rank_variables import restart_count
 from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.known_job import KnownJob
@@ -90,7 +91,7 @@ def main() -> None:
     try:
         run = read_run(Path(sys.argv[1]), in_job=True)
     except HpckitError as error:  # it may be over before its submission is
-        sys.exit(str(error))
+        end_with(str(error))
     status = status_at_end(run, os.environ)
     full = status.out_of_memory if status else None
     known = KnownJob(run=run, status=status, out_of_memory=full)

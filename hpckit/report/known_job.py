@@ -9,6 +9,7 @@ from hpckit.slurm.resized import own_times, places
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.submission.status import RunStatus
+from hpckit.submission.verdict import DOUBTED
 
 # Slurm's row of an attempt, what it used, and whether it is over.
 Row = tuple[JobRecord, JobUsage | None, bool]
@@ -105,7 +106,7 @@ def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
     late = status.finished and not is_finished(record.state) and status.elapsed_s is not None
     lost = (new or record.start_time is None) and not is_waiting(record.state)
     # An earlier attempt's preemption, or a limit that ended no rank: the run's own files say more.
-    over = status.finished and record.state in (JobState.PREEMPTED, JobState.TIMEOUT)
+    over = status.finished and record.state in DOUBTED
     if late or over:
         record = replace(record, state=status.state)
     if late or new:

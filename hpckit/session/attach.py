@@ -24,6 +24,7 @@ from typing import Any
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.paths import is_mine_alone
+from hpckit.payload.last_line import end_with
 from hpckit.session.folder import END, read_patiently
 from hpckit.session.frames import Frames, Kind, frame, mapping, message
 from hpckit.session.link import peer_uid
@@ -266,7 +267,7 @@ def main() -> None:
     try:
         attach(Path(sys.argv[1]), sys.argv[2])
     except HpckitError as error:
-        sys.exit(f"hpckit: error: {error}")
+        end_with(f"hpckit: error: {error}")
 
 
 if __name__ == "__main__":

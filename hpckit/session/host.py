@@ -18,6 +18,7 @@ from typing import cast
 from hpckit.errors import HpckitError
 from hpckit.frozen import frozen
 from hpckit.payload.children import handle_passed
+from hpckit.payload.last_line import end_with
 from hpckit.run_folders.run_files import patiently
 from hpckit.session.activity import Activity
 from hpckit.session.folder import END, make_session_folder, remove_private, write_private
@@ -164,7 +165,7 @@ def main() -> None:
     try:
         status = Host(served, run_dir, asked).run()
     except (HpckitError, OSError) as error:
-        sys.exit(f"error: {error}")  # lines of hpckit's own are not taken for why a rank failed
+        end_with(f"error: {error}")  # lines of hpckit's own are not taken for why a rank failed
     sys.exit(status)
 
 

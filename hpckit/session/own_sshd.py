@@ -15,6 +15,7 @@ from hpckit import shell
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.file_locks import held_alone
 from hpckit.paths import config_folder, make_folder
+from hpckit.payload.last_line import end_with
 
 # Where systems put it; a user's PATH seldom has these.
 _PLACES = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/lib/ssh/sshd", "/sbin/sshd")
@@ -99,7 +100,7 @@ def main(key: str) -> None:
     try:
         argv = sshd_argv(Path(key), pwd.getpwuid(os.getuid()).pw_name, os.environ)
     except HpckitError as error:
-        sys.exit(f"hpckit: {error}")
+        end_with(f"hpckit: {error}")
     os.execv(argv[0], argv)  # noqa: S606
 
 

@@ -25,14 +25,16 @@ _FORCED = {
     "SLURM_BITSTR_LEN": "0",  # squeue cuts long array ranges to 64 characters otherwise
 }
 _ARGUMENT_BYTES = 100_000  # Linux refuses one argument above 128 KiB
-_NO_CLUSTER = "Could not establish a configuration source"
+# What a program says when no controller answers it, and when it knows of none.
+NO_CONTROLLER, REFUSED = "Unable to contact slurm controller", "Connection refused"
+NO_CLUSTER = "Could not establish a configuration source"
 # Of a client without slurm.conf that found slurmctld, by DNS or SLURM_CONF_SERVER; seen with 22.05.
 _NOT_FETCHED = "failed to fetch remote configs"
 _HINTS = {
-    "Unable to contact slurm controller": "Its controller is down or restarting: try again soon.",
-    "Connection refused": "The service is down or restarting: try again soon.",
+    NO_CONTROLLER: "Its controller is down or restarting: try again soon.",
+    REFUSED: "The service is down or restarting: try again soon.",
     "accounting storage is disabled": "This cluster keeps no accounting: only squeue can answer.",
-    _NO_CLUSTER: "Set SLURM_CONF, or run this on a login node.",
+    NO_CLUSTER: "Set SLURM_CONF, or run this on a login node.",
 }
 _PATIENCE_S = 9.0
 # So long an answer may take until people are told.
@@ -334,7 +336,7 @@ def sbatch_answers() -> bool:
     if not done.returncode:
         return True
     silent = next((line for line in done.stderr.splitlines() if _NOT_FETCHED in line), "")
-    if _NO_CLUSTER in done.stderr and not silent:
+    if NO_CLUSTER in done.stderr and not silent:
         return False
     why = silent.strip() or shell.first_meaningful_line(done.stderr + done.stdout) or "no reason"
     raise CommandError(

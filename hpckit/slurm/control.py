@@ -6,7 +6,16 @@ from pathlib import Path
 
 from hpckit.errors import CommandError, SubmissionError
 from hpckit.frozen import frozen
-from hpckit.slurm.client import UNKNOWN_JOB, ask, checked_id, id_lists, refusal
+from hpckit.slurm.client import (
+    NO_CLUSTER,
+    NO_CONTROLLER,
+    REFUSED,
+    UNKNOWN_JOB,
+    ask,
+    checked_id,
+    id_lists,
+    refusal,
+)
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.units import parse_moment
 
@@ -23,8 +32,8 @@ _MANY = 50
 # So many are named in an error.
 _NAMED = 5
 _SERVICE_DOWN = (
-    r"Unable to contact slurm controller|Socket timed out|Connection refused|"
-    r"Could not establish a configuration source|Protocol authentication error|Zero Bytes were"
+    rf"{NO_CONTROLLER}|Socket timed out|{REFUSED}|{NO_CLUSTER}|Protocol authentication error|"
+    r"Zero Bytes were"
 )
 
 

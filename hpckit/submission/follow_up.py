@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hpckit.errors import HpckitError, refused_by_disk
 from hpckit.notify.told import told_at_the_end
+from hpckit.payload.last_line import end_with
 from hpckit.submission.chained import Link
 from hpckit.submission.container_step import step_ended_at_the_end
 from hpckit.submission.retried import Retried
@@ -45,6 +46,6 @@ def main() -> None:
         try:
             sys.exit(watched(kind, folder, int(number), argv, pattern).run())
         except HpckitError as error:
-            sys.exit(f"hpckit: {error}")
+            end_with(f"hpckit: {error}")
         except OSError as error:
-            sys.exit(f"hpckit: {refused_by_disk(error)}")
+            end_with(f"hpckit: {refused_by_disk(error)}")

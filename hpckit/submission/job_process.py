@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
+from hpckit.payload.last_line import end_with
 from hpckit.payload.task import GOES_ON, first_name, pickle_name
 from hpckit.run_folders.run_files import patiently
 from hpckit.stand_ins import UNUSED_IN_JOBS, no_log, stand_ins
@@ -145,10 +146,9 @@ def _process(folder: Path) -> None:
     except ScriptFailedError as failure:
         sys.exit(_exit_status(failure.code))
     except GoesOnError as error:
-        sys.stderr.write(f"hpckit: {error}\n")
-        sys.exit(GOES_ON)
+        end_with(f"hpckit: {error}", GOES_ON)
     except HpckitError as error:
-        sys.exit(f"hpckit: {error}")
+        end_with(f"hpckit: {error}")
 
 
 def _run(folder: Path) -> None:

@@ -2,18 +2,20 @@
 
 from hpckit import shell
 from hpckit.environ import own_python
-from hpckit.job_ends.causes import Kind
+from hpckit.job_ends.causes import Cause, Kind
 from hpckit.job_ends.failures import attempt_log, ended_as, log_bytes
 from hpckit.job_ends.joblog import was_cancelled
 from hpckit.job_spec.retry_rules import FAIL, OOM, TIMEOUT
 from hpckit.payload.children import prepare_shielded_child
+from hpckit.run_folders.ranks import RankRecord
 from hpckit.run_folders.run_files import patiently
 from hpckit.run_folders.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
+from hpckit.stop_marks import marks, marks_of
 from hpckit.submission.called_off import before_it, is_called_off
 from hpckit.submission.retry import NOT_AGAIN, has_rule, kind_of, rules_of, why_not
-from hpckit.submission.verdict import done_by_itself
+from hpckit.submission.verdict import unless_over
 from hpckit.submission.watched import Watched, ranks_of
 
 
@@ -36,10 +38,7 @@ class Retried(Watched):
         run = None if self._done else self.recorded()
         if run is None:
             return
-        ranks = ranks_of(run, self.attempt)
-        if done_by_itself(ranks, run.ranks):  # what is left is the job's own end
-            return
-        if ended_as(run, ranks)[0] is JobState.TIMEOUT:
+        if self._end(run)[1] is JobState.TIMEOUT:
             self._retry(run, TIMEOUT, None)
 
     def ended(self, status: int) -> None:
@@ -49,10 +48,9 @@ class Retried(Watched):
         run = self.recorded() if status and not self._done else None
         if run is None:
             return
-        ranks = ranks_of(run, self.attempt)
-        state, cause = ended_as(run, ranks)
-        if state is JobState.TIMEOUT and done_by_itself(ranks, run.ranks):
-            return  # what the limit has ended is the job's own end
+        ranks, state, cause = self._end(run)
+        if state is JobState.COMPLETED:  # what the limit has ended is the job's own end
+            return
         began = min((row.log_start for row in ranks), default=0)
         if kind := kind_of(state, cause):
             self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))
@@ -61,6 +59,13 @@ class Retried(Watched):
         no = why_not(rules_of(run), state, cause)
         if no and not was_cancelled(attempt_log(self.run_dir, began)):
             self.say(f"{NOT_AGAIN}{no}")
+
+    def _end(self, run: Run) -> tuple[list[RankRecord], JobState, Cause | None]:
+        """Return this attempt's ranks, the state that `status` will show, and why it ended."""
+        ranks = ranks_of(run, self.attempt)
+        state, cause = ended_as(run, ranks)
+        said = [marks(marks_of(self.run_dir, 0), number) for number in range(self.attempt + 1)]
+        return ranks, unless_over(state, ranks, run.ranks, said), cause
 
     def _goes_on(self, run: Run) -> bool:
         """Say whether Slurm may put the job back into the queue, as after a requeue of hpckit's."""

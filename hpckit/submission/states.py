@@ -136,16 +136,22 @@ def _elapsed_s(record: JobRecord, ranks: tuple[RankRecord, ...]) -> float | None
 
 
 def _unless_over(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> JobRecord:
-    """Return Slurm's record, but for a preemption or time limit that has ended no rank."""
-    if record.state not in (JobState.PREEMPTED, JobState.TIMEOUT) or not ranks:
-        return record
+    """Return Slurm's record, but for what the ranks and their supervisors know better."""
+    newer = of_attempt(run, record, ranks)
+    return replace(record, state=_known_better(run, record.state, ranks, newer))
+
+
+def _known_better(
+    run: Run, state: JobState, ranks: Sequence[RankRecord], newer: Sequence[RankRecord]
+) -> JobState:
+    """Return a state by `verdict.unless_over`; `newer`: the ranks of the newest attempt."""
+    if state not in verdict.DOUBTED or not ranks:
+        return state
     from hpckit.stop_marks import marks, marks_of  # noqa: PLC0415  # few end so
 
     file, newest = marks_of(run.dir, 0), max(row.restart for row in ranks)
     words = [marks(file, number) for number in range(newest + 1)]
-    newer = of_attempt(run, record, ranks)
-    state = verdict.unless_over(record.state, newer, run.ranks, words)
-    return replace(record, state=state)
+    return verdict.unless_over(state, newer, run.ranks, words)
 
 
 def _nodes(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> tuple[str, ...]:
@@ -256,6 +262,7 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStat
         state = JobState.FAILED if failed else JobState.COMPLETED
         if failed and failed.consequence and cancel_asked(run.dir):
             state = JobState.CANCELLED  # each rank was told to stop, and hpckit had asked for it
+        state = _known_better(run, state, ranks, ranks)
         why = f"judged by the rank files ({why})"
     elif ended:
         why = f"every rank had ended when last seen, but it may start again; {why}"

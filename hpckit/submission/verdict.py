@@ -8,7 +8,14 @@ of the attempt that Slurm starts next.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from hpckit.run_folders.ranks import RankRecord, current, first_failure, not_ended, own_failures
+from hpckit.run_folders.ranks import (
+    RankRecord,
+    current,
+    first_failure,
+    is_about_a_peer,
+    not_ended,
+    own_failures,
+)
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.text import listed
@@ -24,6 +31,10 @@ _STRAGGLING_S = 90.0
 _CLOCKS_S = 30
 # What accounting can say of an attempt that no other follows by itself.
 _FOR_GOOD = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DEADLINE, JobState.REVOKED})
+
+
+# Slurm's states of which `unless_over` may know better.
+DOUBTED = (JobState.PREEMPTED, JobState.TIMEOUT, JobState.FAILED)
 
 
 def contradiction(
@@ -125,9 +136,10 @@ def taken_away(
 def unless_over(
     state: JobState, ranks: Sequence[RankRecord], planned: int, words: Sequence[set[str]]
 ) -> JobState:
-    """Return Slurm's state, but PREEMPTED only where a preemption has ended the newest attempt.
+    """Return Slurm's state, but PREEMPTED just where a preemption has ended the newest attempt.
 
     Slurm may take the end of an attempt for the preemption of an earlier one: see `no_requeue`. And
+    until 24.05 it calls FAILED what ends in its own one's grace time, for nobody ended the script.
     TIMEOUT only where the time limit has ended a rank: what a job does after that takes seconds.
 
     Args:
@@ -146,7 +158,10 @@ def unless_over(
     *earlier, said = words
     if state is JobState.TIMEOUT:
         left = stopped_early(said, 0) or said & {NO_CHECKPOINT, PREEMPTED, REQUEUED}
-        return state if left or not done_by_itself(ranks, planned) else JobState.COMPLETED
+        return state if left or not _done_by_itself(ranks, planned) else JobState.COMPLETED
+    if state is JobState.FAILED:
+        own = any(not is_about_a_peer(row) for row in own_failures(ranks))
+        return state if own or PREEMPTED not in said else JobState.PREEMPTED
     told = not said.isdisjoint({PREEMPTED, REQUEUED})
     if state is not JobState.PREEMPTED or not (told or any(PREEMPTED in row for row in earlier)):
         return state
@@ -178,7 +193,7 @@ def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:
     return len(ranks) == planned and all(row.ended is not None for row in ranks)
 
 
-def done_by_itself(ranks: Sequence[RankRecord], planned: int) -> bool:
+def _done_by_itself(ranks: Sequence[RankRecord], planned: int) -> bool:
     """Say whether every rank of an attempt has ended well, and none because it was told to end."""
     return all_ended(ranks, planned) and not any(row.exit_code or row.consequence for row in ranks)
 

@@ -108,6 +108,7 @@ class Warned:
             self.ending.look()
         if not self._decides:
             if code:
+                self.ending.hear_why()
                 self._wait_for_requeue()
         elif code is not None:
             self._at_end(code)
@@ -130,8 +131,12 @@ class Warned:
         """Requeue a job whose script stopped early; let one end that is complete or has failed."""
         if not code:
             self._wait_for_warning()
-        elif self.ending.came is None and self.may_go_on and self._misses_signals():
-            self.ending.suspect()
+        elif self.ending.came is None and self._misses_signals():
+            if self.may_go_on:
+                self.ending.suspect()
+            elif not (self.ending.passed_on or self._failed()):
+                self.ending.wonder()
+        self.ending.hear_why()
         taken = self.ending.settle()
         said = self.ending.said()
         early = stopped_early(said, code) or bool(taken and code)

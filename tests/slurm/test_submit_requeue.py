@@ -63,13 +63,16 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     ranks = ("--nodes", "2", "--tasks-per-node", "2", "--gpus", "0", "--time", "9")
     # Another requeue is left, which Slurm 24.11 would use when the job is complete.
     saves = desk.submit("mpi", EQUAL, *ranks, "--partition", "short", "--max-requeues", "2")
-    # Nothing may start the third one again.
-    ends = desk.submit("serial", patient, *LAST[:2], "--gpus", "0", "--partition", "short")
+    # Nothing may start the third one again, nor one of two ranks on two nodes.
+    alone = ("--gpus", "0", "--partition", "short", "--retry", "fail")
+    ends = desk.submit("serial", patient, *LAST[:2], *alone)
+    pair = desk.submit("mpi", patient, "--nodes", "2", *LAST[:2], *alone[:4])
     assert eventually(lambda: "step 20\n" in said_by_0(saves))
     run_dir = Path(job["run_dir"])
     logs = [run_dir / "logs" / f"{rank}.out" for rank in range(8)]
     assert eventually(lambda: all(log.exists() and log.read_text() for log in logs))
-    assert eventually((run_dir / "port-0").exists)
+    for one in (job, ends, pair):
+        assert eventually(Path(one["run_dir"], "port-0").exists)
     whole = (*EVERYTHING, "--sbatch", "exclusive", "--partition", "urgent")
     urgent = desk.submit("ddp", SCRIPTS / "seen.py", *whole)
     assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
@@ -93,10 +96,19 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
         log = (run_dir / "logs" / f"{rank}.out").read_text()
         assert log == "attempt 0\nattempt 1\nresumed from nothing\n"
     assert (run_dir / "port-0").read_text() != (run_dir / "port-1").read_text()
-    # Its script died of the SIGTERM, and Slurm had not yet ended it.
-    assert desk.over(ends["job_id"])["state"] == "FAILED"
-    assert "ranks were ended from outside, by a signal" in desk.call("status", ends["job_id"]).out
-    assert attempts(ends["run_dir"], 0)[0]["restart"] == 0
+    # Their scripts died of the SIGTERM, and Slurm had not yet ended them: it says FAILED.
+    for one in (ends, pair):
+        assert desk.over(one["job_id"])["state"] == "PREEMPTED"
+        assert desk.call("logs", one["job_id"], "--errors").out.startswith(TAKEN_AWAY)
+        assert {row["restart"] for row in attempts(one["run_dir"], 0)} == {0}
+    line, *page = desk.call("status", ends["job_id"]).out.splitlines()
+    assert "PREEMPTED" in line
+    assert "jobs with a higher priority took its nodes" in line
+    assert f"  why      {TAKEN_AWAY}; no rank is the cause" in page
+    assert any("no rule for a preemption (--max-requeues N is for these)" in row for row in page)
+    assert desk.call("wait", ends["job_id"], expect=1).out.startswith(line)
+    accounted(desk.slurm, ends["job_id"])
+    assert desk.call("stats", ends["job_id"], "--json").json["state"] == "PREEMPTED"
     # The other has lost no step, and ends as if nothing had been.
     status = desk.over(saves["job_id"])
     assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)

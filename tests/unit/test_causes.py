@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from hpckit.job_ends.causes import Cause, Evidence, Kind, find_cause
-from hpckit.job_ends.failures import error_report, never_begun, why
+from hpckit.job_ends.failures import ended_as, error_report, never_begun, why, why_from_inside
 from hpckit.job_ends.joblog import JobFacts, TaskEnd, job_facts
 from hpckit.job_ends.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
 from hpckit.run_folders.ranks import RankRecord, current, first_failure, write_rank
 from hpckit.slurm.states import JobState
+from hpckit.stop_marks import OVER, PREEMPTED, add_mark, marks_of
 from tests.unit.made import make_run, rank
 
 GOOD = {"exit_code": 0, "ended": 20.0}
@@ -224,6 +225,33 @@ def test_a_job_that_was_taken_away_is_no_ranks_fault(state, log, kind, words, en
     found = cause(state, *ends, log=log)
     assert (found.kind, found.rank) == (kind, None)
     assert found.text == f"{words}; no rank is the cause"
+
+
+@pytest.mark.parametrize("ends", [(TERM, TERM), (TERM, PEER), (TERM, GONE), (GOOD, GOOD)])
+def test_a_job_that_ended_in_a_preemptions_grace_time_is_no_ranks_fault(
+    tmp_path: Path, ends: tuple[dict, ...]
+) -> None:
+    """Slurm calls it FAILED, and writes no reason into its log."""
+    run = make_run(tmp_path)
+    rows = [rank(number, **end) for number, end in enumerate(ends)]
+    log = "slurmstepd-c1: error: *** STEP 11.0 ON c1 CANCELLED AT T ***\n"
+    (run.dir / "job.out").write_text(log)
+    add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
+    add_mark(marks_of(run.dir, 0), 0, OVER)  # a supervisor also says so, which ends its script
+    taken = "a job of higher priority took its place"
+    for found in (why(run, rows, JobState.FAILED), ended_as(run, rows)[1]):
+        assert found is not None
+        assert (found.kind, found.text) == (Kind.PREEMPTED, f"{taken}; no rank is the cause")
+    assert why_from_inside(run, rows) is None
+    assert error_report(run, rows, JobState.FAILED).startswith(taken)
+    raised = why(run, [rank(0, **RAISED), *rows], JobState.FAILED)
+    assert raised is not None
+    assert raised.kind is Kind.RANK
+    # A user's scancel in that time, which the job itself knows by its log alone.
+    (run.dir / "job.out").write_text(log + log.replace("STEP 11.0", "JOB 11"))
+    inside = ended_as(run, rows)[1]
+    assert inside is not None
+    assert inside.kind is not Kind.PREEMPTED
 
 
 def test_a_rank_that_raised_before_the_job_was_taken_away_is_to_blame() -> None:

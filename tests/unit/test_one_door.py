@@ -14,6 +14,7 @@ NULL = "/dev/null, in a stream's place"
 ALLOWED = {
     "__main__.py": NULL,
     "cli/output.py": NULL,
+    "cli/written.py": "a page or picture that this command has just made, in a folder of its own",
     "api/jupyter.py": "a browser is opened: nothing is read",
     "code/making.py": "a project's files, hashed as they are copied, no link followed; writes",
     "payload/environment.py": OWN,

@@ -70,8 +70,8 @@ class Rank:
         return self.listens
 
 
-def one(folder: Path, **changes: object) -> tuple[Rank, Ending]:
-    """Give a supervisor's part that does not ask by itself."""
+def one(folder: Path, *, asks: bool = False, **changes: object) -> tuple[Rank, Ending]:
+    """Give a supervisor's part that does not ask by itself, or does."""
     values: dict[str, object] = {"executor": "slurm", "max_requeues": 2, **changes}
     task = Task(
         run_dir=str(folder),
@@ -85,7 +85,7 @@ def one(folder: Path, **changes: object) -> tuple[Rank, Ending]:
         **values,  # type: ignore[arg-type]
     )
     rank = Rank()
-    return rank, Ending(task, rank, asks=False)
+    return rank, Ending(task, rank, asks=asks)
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +189,43 @@ def test_where_nothing_may_go_on_sigterm_is_passed_on_at_once(
     rank, end = one(tmp_path, **changes)
     end.handle(signal.SIGTERM)
     assert rank.heard == ["SIGTERM"]
+
+
+@pytest.mark.parametrize("fate", [PREEMPTED, OVER])
+def test_why_a_job_that_does_not_go_on_was_ended_is_written_down(
+    tmp_path: Path, quick: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    """Its rank 0 asks once, and the others stay for as long: srun ends a step that has failed."""
+    answers: list[object] = [CommandError("squeue was killed", argv=("squeue",)), fate]
+
+    def answer(_self: object) -> str:
+        found = answers.pop(0)
+        if isinstance(found, CommandError):
+            raise found
+        return str(found)
+
+    slept: list[float] = []
+    monkeypatch.setattr("hpckit.schedulers.slurm.Slurm.fate", answer)
+    monkeypatch.setattr(time, "sleep", lambda seconds: (slept.append(seconds), quick(seconds)))
+    ranks = [one(tmp_path, asks=number == 0, max_requeues=0) for number in range(3)]
+    for rank, end in ranks:
+        end.handle(signal.SIGTERM)
+        end.handle(signal.SIGTERM)
+        assert rank.heard == ["SIGTERM"] * 2  # nobody waits to end
+    first, second, third = (end for _, end in ranks)
+    second.hear_why()  # which rank 0 has not answered
+    assert sum(slept) == pytest.approx(ending._SILENT_S)
+    first.handle(signal.SIGTERM)
+    ranks[0][1].wonder()
+    first.hear_why()
+    assert first.said() == {fate}
+    first.hear_why()
+    assert answers == []
+    third.wonder()
+    slept.clear()
+    third.hear_why()
+    assert slept == []
+    assert not first.settle() or fate == PREEMPTED
 
 
 def test_after_another_ranks_failure_sigterm_is_passed_on_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ from hpckit.run_folders import run_files
 from hpckit.run_folders.ranks import write_rank
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
+from hpckit.stop_marks import PREEMPTED, STOPPED, add_mark, marks_of
 from hpckit.submission.called_off import before_it, call_off, is_called_off
 from hpckit.submission.chained import Link
 from hpckit.submission.follow_up import watched
@@ -318,6 +320,22 @@ def test_a_job_that_is_not_tried_again_says_why(
         assert told[0].startswith(f"not tried again: {said}")
 
 
+def test_a_job_that_ended_in_a_preemptions_grace_time_says_so(
+    job: tuple[Run, list[str]], fake_slurm: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, asked = job
+    (run.dir / "job.out").write_text(CANCELLED)
+    write_rank(run.dir, rank(0, ended=20.0, exit_code=143, consequence=True))
+    add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
+    assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
+    said = "not tried again: --retry has no rule for a preemption (--max-requeues N is for these)"
+    assert said in capfd.readouterr().err
+    answers(fake_slurm, squeue_out=squeue_row(run.job_id, "FAILED"))
+    (status,) = statuses([run])
+    assert (status.state, asked) == ("PREEMPTED", [])
+    assert said in status.notes
+
+
 @pytest.mark.parametrize(("restart", "speaks"), [("0", False), ("1", True)])
 def test_a_job_that_is_requeued_is_not_said_to_have_no_rule(
     tmp_path: Path,
@@ -413,14 +431,16 @@ def asked_to_retry(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_disk_refuses_for_good_is_one_line_and_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path, request={"target": "x", "retry": ("fail",), "retries": 1})
     failed = "it failed, and could not be submitted again"
     with monkeypatch.context() as patch:
         refuse(patch, os, "open", errno.EIO, only="run.json")
-        with pytest.raises(SystemExit, match=rf"hpckit: {failed}: .* cannot be read: Input/output"):
+        with pytest.raises(SystemExit, match="1"):
             asked_to_retry(run, patch)
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"hpckit: {failed}: .* cannot be read: Input/output.*\n", said)
     error = refused(errno.ENOSPC, "/a/b")
     monkeypatch.setattr(api_retry, "retry", lambda *_: (_ for _ in ()).throw(error))
     refuse(monkeypatch, os, "open", errno.EIO, only="run.json", times=1)
@@ -525,14 +545,21 @@ def test_at_its_time_limit_a_deaf_job_is_submitted_before_slurm_kills_it(
 
 
 @pytest.mark.parametrize(
-    ("end", "tried"),
-    [({"exit_code": 0}, False), ({"exit_code": 0, "consequence": True}, True), ({}, True)],
+    ("end", "said", "tried"),
+    [
+        ({"exit_code": 0}, "", False),
+        ({"exit_code": 0}, STOPPED, True),  # which `status` calls TIMEOUT, too
+        ({"exit_code": 0, "consequence": True}, "", True),
+        ({}, "", True),
+    ],
 )
 def test_a_job_whose_work_is_done_at_its_time_limit_is_not_tried_again(
-    job: tuple[Run, list[str]], end: dict[str, Any], tried: bool
+    job: tuple[Run, list[str]], end: dict[str, Any], said: str, tried: bool
 ) -> None:
     """Only the job's own end is left; a script that was told to end may have saved its state."""
     run, asked = job
+    if said:
+        add_mark(marks_of(run.dir, 0), 0, said)
     write_rank(run.dir, rank(0, **({"ended": 20.0} if end else {}), **end))
     (run.dir / "job.out").write_text(TIME_LIMIT)
     for look in (Retried.ending, lambda ended: ended.ended(143)):

@@ -307,3 +307,38 @@ def test_a_rank_that_wrote_no_end_was_preempted(fake_slurm: Path, tmp_path: Path
     add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
     answers(fake_slurm, squeue_out=squeue_row("11", "PREEMPTED"))
     assert one(run).state == "PREEMPTED"
+
+
+@pytest.mark.parametrize(
+    ("code", "consequence", "said", "state"),
+    [
+        (143, True, (PREEMPTED,), "PREEMPTED"),
+        (0, False, (PREEMPTED, SENT, STOPPED), "PREEMPTED"),  # told, and no requeue was left
+        (143, True, (), "FAILED"),
+        (3, False, (PREEMPTED,), "FAILED"),  # a rank's own error
+    ],
+)
+@pytest.mark.parametrize("plan", [PLAN, AGAIN])
+def test_what_ends_in_its_grace_time_was_preempted(
+    fake_slurm: Path, tmp_path: Path, plan: dict[str, Any],
+    code: int, consequence: bool, said: tuple[str, ...], state: str,
+) -> None:  # fmt: skip
+    """Until Slurm 24.05 the job is FAILED for it."""
+    run = make_run(tmp_path, plan=plan)
+    attempt = 2 if plan is AGAIN else 0
+    ends = {"exit_code": code, "consequence": consequence, "ended": 150.0, "started": 120.0}
+    for number in range(4):
+        write_rank(run.dir, rank(number, restart=attempt, **ends))
+    for word in said:
+        add_mark(marks_of(run.dir, 0), attempt, word)
+    answers(fake_slurm, squeue_out=squeue_row("11", "FAILED"))
+    last = ", in attempt 3 of 3 (--max-requeues 2)" if attempt else ""
+    words = f"jobs with a higher priority took its nodes{last}" if state == "PREEMPTED" else None
+    found = one(run)
+    assert (found.state, found.reason_text) == (state, words)
+    rows = sacct_row("11", "PREEMPTED") * attempt + sacct_row("11", "FAILED")
+    answers(fake_slurm, squeue_out="", sacct_out=rows)
+    assert one(run).state == state
+    if not attempt:  # accounting is off
+        answers(fake_slurm, sacct_out="")
+        assert one(run).state == state or (code == 0 and one(run).state == "COMPLETED")

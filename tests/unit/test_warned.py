@@ -394,6 +394,33 @@ def test_a_failing_mpirun_may_be_a_preemptions_doing(script: Script) -> None:
         payload(script, launcher="mpirun")()
 
 
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+@pytest.mark.parametrize(
+    ("fate", "words"), [(PREEMPTED, {PREEMPTED}), (OVER, {OVER}), (REQUEUED, {REQUEUED})]
+)
+def test_of_a_job_that_never_goes_on_it_is_written_down_what_ended_it(
+    script: Script, launcher: str, fate: str, words: set[str]
+) -> None:
+    """Of mpirun's, which gets no signal, only that a preemption did."""
+    script.warned, script.code, script.fates = False, 143, iter([fate])
+    script.terminated = True
+    if launcher == "srun":
+        script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(ScriptFailedError):
+        payload(script, max_requeues=0, launcher=launcher)()
+    assert script.heard == (["SIGTERM"] if launcher == "srun" else [])
+    said = marks(marks_of(script._folder, 0), 0)
+    assert said == (words - {OVER} if launcher == "mpirun" else words)
+
+
+def test_who_fails_by_itself_asks_nobody(script: Script) -> None:
+    script.warned, script.code, script.fates = False, 3, iter(())
+    for launcher in ("srun", "mpirun"):
+        mark_failed(script._folder, 0, 3, by_peer=False)
+        with pytest.raises(ScriptFailedError):
+            payload(script, max_requeues=0, launcher=launcher)()
+
+
 def test_without_an_answer_of_slurms_the_script_ends(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

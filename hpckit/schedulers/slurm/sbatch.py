@@ -22,7 +22,7 @@ from hpckit.errors import (
     UnknownOutcomeError,
 )
 from hpckit.schedulers.base import Order, Sent
-from hpckit.slurm.client import ask, is_answer, patience, refusal, told_after
+from hpckit.slurm.client import NO_CONTROLLER, ask, is_answer, patience, refusal, told_after
 from hpckit.slurm.control import parse_job_id
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _UNCLEAR = (
     r"(?i)timed out|send failure|receive failure|Zero Bytes|Unexpected message|shutdown failure|"
     r"Connection reset|Broken pipe|Communication"
 )
-_UNREACHED = "Unable to contact slurm controller (connect failure)"
+_UNREACHED = f"{NO_CONTROLLER} (connect failure)"
 _UNREACHED_S, _LONGEST_PAUSE_S = 60.0, 8.0
 _COMPLAINT = r"(?i)\b(?:error|fatal)\b"
 _SHOWN = 300  # characters
@@ -237,7 +237,7 @@ _HINTS = {
     "Invalid node name": "See `sinfo -N` for nodes; correct --exclude, or --sbatch nodelist.",
     NO_SUCH_NODE: f"No node is like that: {ASK_LESS}.",
     "time limit": "Lower --time, or choose a partition with a longer limit.",
-    "Unable to contact slurm controller": "The controller does not answer; try again in a minute.",
+    NO_CONTROLLER: "The controller does not answer; try again in a minute.",
 }
 
 
