@@ -69,7 +69,12 @@ def test_each_place_where_git_is_told_to_ignore_is_read(
     }  # fmt: skip
 
 
-def test_tracked_files_are_kept_as_they_are_in_the_work_tree(root: Path) -> None:
+@pytest.mark.parametrize("kind", ["sha1", "sha256"])
+def test_tracked_files_are_kept_as_they_are_in_the_work_tree(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DEFAULT_HASH", kind)
+    root = work_tree(tmp_path)
     write(root, "train.py", "build/tracked.py", "gone.py", "staged.py")
     git(root, "add", ".")
     write(root, "build/other.py")
