@@ -217,6 +217,19 @@ def why_none(word: str) -> str:
     return "is not a folder on this machine"
 
 
+def not_here(environment: Environment) -> str:
+    """Return an environment's folder or image that is not on this machine; nothing: all is.
+
+    It may be on the nodes alone. Names, addresses and modules cannot be looked for.
+    """
+    where = environment.path or ""
+    if not where.startswith("/"):
+        return ""
+    venv = environment.kind is EnvironmentKind.VENV
+    path = Path(where, "bin", "python") if venv else Path(where)
+    return "" if is_file(path) or is_folder(path) else where
+
+
 def _is_python(path: Path) -> bool:
     """Say whether a program is a Python by its name, or by that of what it is a link to."""
     names = (path.name, os.path.basename(os.path.realpath(path)))  # noqa: PTH119  # as is_file

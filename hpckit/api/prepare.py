@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.collections import Collection, survey
 from hpckit.environ import own_python
-from hpckit.environments import NO_MODULES, module_templates
+from hpckit.environments import NO_MODULES, module_templates, not_here
 from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
@@ -107,13 +107,16 @@ def prepare(
 
 
 def _with_notes(job: Job, spec: JobSpec, *, again: bool) -> Job:
-    """Return a job with what people should know of its rules for `--retry`, and its account."""
+    """Return a job with what people should know of its environment, `--retry` and its account."""
     rules: tuple[str, ...] = ()
     if job.retry:
         from hpckit.submission.retry import look_at_rules  # noqa: PLC0415  # few jobs have rules
 
         rules = look_at_rules(job, spec.retries, again=again)
-    return replace(job, notes=(*job.notes, *rules, *account_note(job, spec)))
+    missing = not_here(job.environment)
+    where = f"environment {job.environment.name!r}: {missing} is not on this machine"
+    looked = (f"{where}: it is looked for on the node",) if missing else ()
+    return replace(job, notes=(*job.notes, *looked, *rules, *account_note(job, spec)))
 
 
 def _asked_for(spec: JobSpec) -> frozenset[str]:

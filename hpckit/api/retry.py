@@ -77,7 +77,7 @@ def retry(
     number = (before["number"] if before else 0) + 1
     failed = f"it {KINDS[kind]}"
     if number > spec.retries:
-        return RetryNote(text=f"{failed}, and all {spec.retries} retries of --retries are used")
+        return RetryNote(text=f"{failed}, and no retry is left (--retries {spec.retries})")
     kept = same_code(run) is not None  # what was edited since is not this job's
     ask = partial(
         asked_again, handle(run), root=run.dir.parent, alone=True, unset=_holds(spec.sbatch),

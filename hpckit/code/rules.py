@@ -11,7 +11,7 @@ from hpckit.collections.collection import CodeRules
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.gitfiles.index import FOLDER, read_index
-from hpckit.gitfiles.repository import repository_at
+from hpckit.gitfiles.repository import id_bytes, repository_at
 
 
 class Place(NamedTuple):
@@ -64,7 +64,7 @@ class Kept:
             if repository is None:
                 return place
             ignores = tuple((place.path, row) for row in reversed(outer_patterns(repository)))
-            entries = read_index(repository.own / "index").entries
+            entries = read_index(repository.own / "index", id_bytes(repository)).entries
         except (OSError, DamagedFileError) as error:
             raise OutsideError(
                 f"Which files of {str(folder)!r} git knows cannot be read: {reason(error)}. "

@@ -132,12 +132,13 @@ class Store:
             OSError: it cannot be read, or not be written here. DamagedFileError: it was changed.
         """
         verify(other)
+        links = [*added_links(other)]  # before it may be made anew in its own place
         with self._work() as work:
             maker = Maker(self.path / "objects", self.path / "seen", work)
             source = {row.path: f"{other.path}/{row.path}" for row in other.manifest.files}
             tree = self._whole(maker, other.manifest, source)
-        if tree.path != other.path:
-            add_links(tree, added_links(other))
+        if tree.made or tree.path != other.path:
+            add_links(tree, links)
         return tree
 
     def _whole(self, maker: Maker, manifest: Manifest, source: dict[str, str]) -> Tree:

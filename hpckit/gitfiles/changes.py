@@ -6,7 +6,6 @@ import stat
 from functools import cache
 from pathlib import Path
 
-from hpckit.digests import sha1
 from hpckit.files import DamagedFileError, open_regular, read_bytes
 from hpckit.frozen import changeable
 from hpckit.gitfiles.index import (
@@ -16,11 +15,14 @@ from hpckit.gitfiles.index import (
     SUBMODULE,
     Index,
     IndexEntry,
+    object_id,
     read_index,
+    sum_of,
     tree_of,
 )
 from hpckit.gitfiles.repository import (
     Repository,
+    id_bytes,
     read_head,
     read_settings,
     repository_at,
@@ -68,14 +70,15 @@ def is_changed(
         OSError: something cannot be read. DamagedFileError: it is not known, and why; a filter,
             which is not run, may have made one file of another.
     """
-    index = read_index(repository.own / "index")
+    width = id_bytes(repository)
+    index = read_index(repository.own / "index", width)
     if not all(entry.settled and not entry.intended for entry in index.entries):
         return True
     if script is not None and not _knows(index, repository, script):
         return True
     if commit is None:
         return bool(index.entries)
-    tree = index.tree or tree_of(index.entries)
+    tree = index.tree or tree_of(index.entries, width)
     if tree != tree_of_commit(repository.common / "objects", commit):
         return True
     budget = budget or _Budget()
@@ -187,9 +190,9 @@ class _Look:
         """Compare a file's content with the index's; raise where a filter may lie between."""
         if entry.mode == LINK:
             target = os.readlink(path)  # noqa: PTH115 - Path would tidy it up
-            return _blob_id(target) != entry.blob
+            return object_id(b"blob", target, len(entry.blob)) != entry.blob
         self._budget.take(bytes=status.st_size)
-        digest, has_returns = _hashed(Path(os.fsdecode(path)), status.st_size)
+        digest, has_returns = _hashed(Path(os.fsdecode(path)), status.st_size, len(entry.blob))
         if digest == entry.blob:
             return False
         if self._conversions.may_touch(entry.path, has_returns=has_returns):
@@ -255,13 +258,9 @@ def _may_mean(rule: bytes, path: bytes) -> bool:
     return suffix is None or path.lower().endswith(suffix[1].lower())
 
 
-def _blob_id(content: bytes) -> bytes:
-    return sha1(b"blob %d\0" % len(content) + content).digest()
-
-
-def _hashed(path: Path, size: int) -> tuple[bytes, bool]:
+def _hashed(path: Path, size: int, id_bytes: int) -> tuple[bytes, bool]:
     """Return a file's blob id, and whether it holds carriage returns; at most `size` bytes."""
-    digest = sha1(b"blob %d\0" % size, size)
+    digest = sum_of(id_bytes)(b"blob %d\0" % size, size)
     has_returns = False
     with open_regular(path) as stream:
         while size > 0 and (piece := stream.read(min(size, 2**20))):

@@ -3,32 +3,34 @@
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpckit.digests import sha1
+from hpckit.digests import sha1, sha256
 from hpckit.files import DamagedFileError, open_regular
 
 if TYPE_CHECKING:
+    import hashlib
+
     from hpckit.gitfiles.split_index import Link
 
 MAX_BYTES = 64 * 2**20
 # Each file is looked at once, which on a busy shared file system takes up to a millisecond.
 MAX_FILES = 50_000
 FOLDER, LINK, SUBMODULE = 0o040000, 0o120000, 0o160000
-_HASH = 20  # bytes at the end of an index
 _DAMAGED = "its index is not as git writes it"
 _REMEDY = "`git status` says more, and `rm .git/index && git reset` makes it anew"
 _HEAD = struct.Struct(">4sII")
-_ENTRY = struct.Struct(">10I20sH")
+# By the bytes of an object's id: SHA-1's, or SHA-256's.
+_ENTRIES = {20: struct.Struct(">10I20sH"), 32: struct.Struct(">10I32sH")}
 _EXTENDED, _STAGE = 0x4000, 0x3000
 _INTENDED, _SKIPPED = 0x2000, 0x4000
 _MAX_PATH = 4096  # of Linux
 # The whole tree in the extension of trees: its path, which is empty, the number of its files, that
 # of its folders, and its id.
-_WHOLE_TREE = rb"\0(\d{1,9}) \d{1,9}\n(.{20})"
+_WHOLE_TREE = rb"\0(\d{1,9}) \d{1,9}\n(.{%d})"
 
 
 class IndexEntry(NamedTuple):
@@ -73,8 +75,10 @@ class _Parsed(NamedTuple):
     link: "Link | None" = None
 
 
-def read_index(path: Path) -> Index:
+def read_index(path: Path, id_bytes: int) -> Index:
     """Read an index, versions 2 to 4, split or whole; one that is absent has no files.
+
+    `id_bytes` is what the ids of the checkout's objects have: nothing in an index says so.
 
     Raises:
         OSError: it cannot be read. DamagedFileError: it is too large, or none read here.
@@ -83,11 +87,12 @@ def read_index(path: Path) -> Index:
         data, written_ns = _content(path)
     except FileNotFoundError:
         return Index((), 0, None)
-    parsed = _understood(data)
+    parsed = _understood(data, id_bytes)
     link = parsed.link
     entries = parsed.entries
     if link and link.shared:
-        entries = _joined(_shared_part(path.with_name(f"sharedindex.{link.shared}")), parsed, link)
+        shared = _shared_part(path.with_name(f"sharedindex.{link.shared}"), id_bytes)
+        entries = _joined(shared, parsed, link)
     whole = parsed.tree and parsed.tree[0] == len(entries)  # else it is not up to date
     return Index(entries, written_ns, parsed.tree[1] if parsed.tree and whole else None)
 
@@ -101,24 +106,24 @@ def _content(path: Path) -> tuple[bytes, int]:
     return data, status.st_mtime_ns
 
 
-def _understood(data: bytes) -> _Parsed:
+def _understood(data: bytes, id_bytes: int) -> _Parsed:
     try:
-        return _parse(data)
+        return _parse(data, id_bytes)
     except (struct.error, IndexError) as error:
         raise DamagedFileError(f"{_DAMAGED}: it is cut off; {_REMEDY}") from error
     except ValueError as error:
         raise DamagedFileError(f"{_DAMAGED}: {error}; {_REMEDY}") from error
 
 
-def _shared_part(path: Path) -> tuple[IndexEntry, ...]:
+def _shared_part(path: Path, id_bytes: int) -> tuple[IndexEntry, ...]:
     """Return the files of a split index's larger part."""
     try:
         data, _ = _content(path)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{_DAMAGED}: {path.name} is missing; {_REMEDY}") from error
-    if data[-_HASH:].hex() != path.name.rpartition(".")[2]:
+    if data[-id_bytes:].hex() != path.name.rpartition(".")[2]:
         raise DamagedFileError(f"{_DAMAGED}: {path.name} is another; {_REMEDY}")
-    return _understood(data).entries
+    return _understood(data, id_bytes).entries
 
 
 def _joined(shared: tuple[IndexEntry, ...], own: _Parsed, link: "Link") -> tuple[IndexEntry, ...]:
@@ -143,7 +148,7 @@ def _too_many(count: int) -> DamagedFileError:
     return DamagedFileError(f"it has {count} files, over the {MAX_FILES} looked at")
 
 
-def tree_of(entries: Iterable[IndexEntry]) -> str:
+def tree_of(entries: Iterable[IndexEntry], id_bytes: int) -> str:
     """Return the id of the tree that a commit of these files would have.
 
     The index's order is that of trees, so folders begin and end one after another.
@@ -153,7 +158,7 @@ def tree_of(entries: Iterable[IndexEntry]) -> str:
 
     def close(depth: int) -> None:
         while len(names) > depth:
-            inner = _tree_id(open_trees.pop())
+            inner = object_id(b"tree", open_trees.pop(), id_bytes)
             open_trees[-1] += b"40000 " + names.pop() + b"\0" + inner
 
     for entry in entries:
@@ -166,7 +171,7 @@ def tree_of(entries: Iterable[IndexEntry]) -> str:
             open_trees.append(bytearray())
         open_trees[-1] += b"%o %b\0" % (entry.mode, name) + entry.blob
     close(0)
-    return _tree_id(open_trees[0]).hex()
+    return object_id(b"tree", open_trees[0], id_bytes).hex()
 
 
 def _shared(one: list[bytes], other: list[bytes]) -> int:
@@ -175,13 +180,19 @@ def _shared(one: list[bytes], other: list[bytes]) -> int:
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _tree_id(content: bytes | bytearray) -> bytes:
-    return sha1(b"tree %d\0" % len(content) + content).digest()
+def object_id(kind: bytes, content: bytes | bytearray, id_bytes: int) -> bytes:
+    """Return the id that git gives to a tree or blob."""
+    return sum_of(id_bytes)(b"%b %d\0" % (kind, len(content)) + content).digest()
+
+
+def sum_of(id_bytes: int) -> "Callable[..., hashlib._Hash]":
+    """Return what git makes ids of so many bytes with."""
+    return sha1 if id_bytes == 20 else sha256
 
 
 # A submission asks twice, what was changed and what is kept, of an index and its shared part.
 @lru_cache(maxsize=2)
-def _parse(data: bytes) -> _Parsed:
+def _parse(data: bytes, id_bytes: int) -> _Parsed:
     """Return the files, and the id of their tree where git has written it down."""
     magic, version, count = _HEAD.unpack_from(data)
     if magic != b"DIRC":
@@ -191,11 +202,11 @@ def _parse(data: bytes) -> _Parsed:
     if count > MAX_FILES:
         raise _too_many(count)
     entries: list[IndexEntry] = []
-    at, path = _HEAD.size, b""
+    at, path, row = _HEAD.size, b"", _ENTRIES[id_bytes]
     for _ in range(count):
         start = at
-        *seen, blob, flags = _ENTRY.unpack_from(data, at)
-        at += _ENTRY.size
+        *seen, blob, flags = row.unpack_from(data, at)
+        at += row.size
         more = 0
         if flags & _EXTENDED:
             (more,) = struct.unpack_from(">H", data, at)
@@ -210,7 +221,7 @@ def _parse(data: bytes) -> _Parsed:
             IndexEntry(path, _mode(seen[6]), blob, tuple(seen), (flags & _STAGE) >> 12,
                   bool(more & _SKIPPED), bool(more & _INTENDED))
         )  # fmt: skip
-    return _Parsed(tuple(entries), *_read_extensions(data, at))
+    return _Parsed(tuple(entries), *_read_extensions(data, at, id_bytes))
 
 
 def _checked(path: bytes) -> bytes:
@@ -238,21 +249,23 @@ def _mode(recorded: int) -> int:
     return recorded & 0o170000
 
 
-def _read_extensions(data: bytes, at: int) -> "tuple[tuple[int, str] | None, Link | None]":
+def _read_extensions(
+    data: bytes, at: int, id_bytes: int
+) -> "tuple[tuple[int, str] | None, Link | None]":
     """Return the number of files and the id of their tree, if git knew it; and the other part.
 
     Raises:
         DamagedFileError: one changes the index's meaning, as a signature in lower case says.
     """
     tree, link = None, None
-    while at < len(data) - _HASH:
+    while at < len(data) - id_bytes:
         signature, size = struct.unpack_from(">4sI", data, at)
         content = data[at + 8 : at + 8 + size]
-        found = re.match(_WHOLE_TREE, content, re.DOTALL)
+        found = re.match(_WHOLE_TREE % id_bytes, content, re.DOTALL)
         if signature == b"link":
             from hpckit.gitfiles.split_index import read_link  # noqa: PLC0415  # few are split
 
-            link = read_link(content, MAX_FILES)
+            link = read_link(content, MAX_FILES, id_bytes)
         elif signature[:1].islower() and signature != b"sdir":
             raise DamagedFileError(
                 f"its index has the extension {signature.decode(errors='replace')!r} of a newer "

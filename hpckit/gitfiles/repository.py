@@ -12,7 +12,7 @@ from hpckit.frozen import frozen
 
 _MAX_REFS = 64 * 2**20
 _MAX_SMALL = 2**20
-_COMMIT_ID = r"[0-9a-f]{40}"
+_COMMIT_ID = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _NAME = r"refs(?:/(?!\.)[^\0-\x20/\\]+)+"
 _SETTING = r"(?m)^\s*(?:\[[^]\n]*\])?\s*([a-z]+)\s*=\s*\"?([^\s\"]*)"
 _MAX_COMMIT = 2**20
@@ -20,7 +20,8 @@ _MAX_DELTAS = 60  # git makes chains of up to 50
 _MAX_DELTA = 2**16
 _MAX_PACKS = 2000
 _MAX_STORES = 20
-_TREE = rb"tree ([0-9a-f]{40})\n"
+_TREE = rb"tree ([0-9a-f]{40}(?:[0-9a-f]{24})?)\n"
+_ID_BYTES = {"sha1": 20, "sha256": 32}
 _COMMIT, _BY_OFFSET, _BY_NAME = 1, 6, 7
 
 
@@ -78,14 +79,27 @@ def read_head(repository: Repository) -> tuple[str, str | None]:
     Raises:
         OSError, DamagedFileError: it cannot be read, or is kept in a way not read here.
     """
-    known = read_settings(repository)
-    if known.get("objectformat", "sha1") != "sha1" or known.get("refstorage", "files") != "files":
-        raise DamagedFileError("its objects or references are of a kind hpckit does not read")
+    if (kind := read_settings(repository).get("refstorage", "files")) != "files":
+        raise DamagedFileError(
+            f"its references are of the kind {kind!r}, which hpckit does not read"
+        )
     text = read_text(repository.own / "HEAD", most=_MAX_SMALL).strip()
     if re.fullmatch(_COMMIT_ID, text):
         return "(detached)", text
     name = _reference(text)
     return name.removeprefix("refs/heads/"), _follow(repository, name)
+
+
+def id_bytes(repository: Repository) -> int:
+    """Return how many bytes the ids of its objects have: 20 of SHA-1, 32 of SHA-256.
+
+    Raises:
+        OSError, DamagedFileError: its settings cannot be read, or name another kind.
+    """
+    kind = read_settings(repository).get("objectformat", "sha1")
+    if kind not in _ID_BYTES:
+        raise DamagedFileError(f"its objects are of the kind {kind!r}, which hpckit does not read")
+    return _ID_BYTES[kind]
 
 
 def read_settings(repository: Repository) -> dict[str, str]:
@@ -141,7 +155,7 @@ def _packed_ref(repository: Repository, name: str) -> str | None:
     packed = repository.common / "packed-refs"
     if not packed.exists():
         return None
-    line = re.compile(rb"^([0-9a-f]{40}) " + re.escape(name.encode()) + rb"$", re.MULTILINE)
+    line = re.compile(rb"^([0-9a-f]{40,64}) " + re.escape(name.encode()) + rb"$", re.MULTILINE)
     match = line.search(read_bytes(packed, most=_MAX_REFS))
     return match[1].decode() if match else None
 
@@ -198,7 +212,7 @@ def _from_packs(folder: Path, name: bytes) -> bytes | None:
     for index in packs:
         offset = _offset(index, name)
         if offset is not None:
-            return _packed(index, offset)
+            return _packed(index, offset, len(name))
     return None
 
 
@@ -212,22 +226,22 @@ def _offset(index: Path, name: bytes) -> int | None:
         low, high, count = (fanout[name[0] - 1] if name[0] else 0), fanout[name[0]], fanout[255]
         while low < high:
             middle = (low + high) // 2
-            here = os.pread(descriptor, 20, 1032 + 20 * middle)
+            here = os.pread(descriptor, len(name), 1032 + len(name) * middle)
             if here == name:
-                return _place(descriptor, count, middle)
+                return _place(descriptor, len(name), count, middle)
             low, high = (middle + 1, high) if here < name else (low, middle)
     return None
 
 
-def _place(descriptor: int, count: int, row: int) -> int:
-    (place,) = struct.unpack(">I", os.pread(descriptor, 4, 1032 + 24 * count + 4 * row))
+def _place(descriptor: int, width: int, count: int, row: int) -> int:
+    (place,) = struct.unpack(">I", os.pread(descriptor, 4, 1032 + (width + 4) * count + 4 * row))
     if place < 2**31:
         return int(place)
-    far = 1032 + 28 * count + 8 * (place - 2**31)
+    far = 1032 + (width + 8) * count + 8 * (place - 2**31)
     return int(struct.unpack(">Q", os.pread(descriptor, 8, far))[0])
 
 
-def _packed(index: Path, offset: int) -> bytes | None:
+def _packed(index: Path, offset: int, width: int) -> bytes | None:
     """Return a commit out of a pack: the differences down to a whole one, then applied."""
     deltas: list[bytes] = []
     with open_regular(index.with_suffix(".pack")) as stream:
@@ -245,7 +259,7 @@ def _packed(index: Path, offset: int) -> bytes | None:
                 back, at = _distance(data, at)
                 base: int | None = offset - back
             elif kind == _BY_NAME:
-                base, at = _offset(index, data[at : at + 20]), at + 20
+                base, at = _offset(index, data[at : at + width]), at + width
             else:
                 return None
             deltas.append(_inflated(data[at:], _MAX_DELTA))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _WORD = 64
-_NONE = bytes(20)
 
 
 class Link(NamedTuple):
@@ -22,18 +21,19 @@ class Link(NamedTuple):
     replaced: tuple[int, ...]
 
 
-def read_link(data: bytes, most: int) -> Link:
+def read_link(data: bytes, most: int, id_bytes: int) -> Link:
     """Read the extension `link` of an index; `most` is how many files a shared part may have.
 
     Raises:
         ValueError, struct.error: it is not as git writes it.
     """
-    name = data[:20]
+    name = data[:id_bytes]
+    shared = name.hex() if any(name) else None
     if len(data) == len(name):  # as where all is shared
-        return Link(name.hex() if name != _NONE else None, (), ())
-    deleted, at = _positions(data, 20, most)
+        return Link(shared, (), ())
+    deleted, at = _positions(data, id_bytes, most)
     replaced, _ = _positions(data, at, most)
-    return Link(name.hex() if name != _NONE else None, deleted, replaced)
+    return Link(shared, deleted, replaced)
 
 
 def _positions(data: bytes, at: int, most: int) -> tuple[tuple[int, ...], int]:

@@ -39,8 +39,8 @@ _SENTENCES = {
     "PartitionTimeLimit": "It asks for more time than the partition allows: lower --time.",
     "PartitionNodeLimit": "It asks for more nodes than the partition allows: lower --nodes.",
     "PartitionConfig": (
-        "It asks for more than the partition allows: lower --time or --nodes, "
-        "or choose another --partition."
+        "It asks for more than the partition allows, or than its nodes have: lower --time, "
+        "--nodes, --tasks-per-node or --cpus-per-task, or choose another --partition."
     ),
     "PartitionDown": "The partition starts no jobs now: wait, or choose another --partition.",
     "PartitionInactive": "The partition is switched off: choose another --partition.",

@@ -97,7 +97,8 @@ def _new(submission: "Submission", project: Project, store: "Store", runs: Path)
     left = {key: getattr(found, key) for key in ("secrets", "outward", "odd")}
     notes = [*([note] if note else ()), *notes_on(job, found, submission.place.cwd)]
     if job.program.file and not (script or source) and job.program.kind is not _MODULE:
-        notes.append(f"{job.program.word} is ignored by git, so that it is not kept itself")
+        why = "git ignores it, or hpckit.yaml leaves it out"
+        notes.append(f"{job.program.word} is not kept itself: {why}. The job runs it as it is then")
     if tree.copied:
         notes.append(f"the file system of {runs} knows no hard links: each version is a copy")
     record = {

@@ -12,9 +12,13 @@ _SETTINGS = (
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git without anybody's configuration; a status that is not 0 is for the caller to see."""
+    """Run git without anybody's configuration; a status that is not 0 is for the caller to see.
+
+    New repositories have SHA-1, as they had before git 3, or what $GIT_DEFAULT_HASH says.
+    """
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environ |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    environ["GIT_DEFAULT_HASH"] = os.environ.get("GIT_DEFAULT_HASH", "sha1")
     settings = [word for pair in _SETTINGS for word in ("-c", pair)]
     argv = ["git", *settings, "-C", str(folder), *words]
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False).stdout

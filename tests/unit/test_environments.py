@@ -9,6 +9,7 @@ from hpckit.environments import (
     Environment,
     EnvironmentKind,
     ad_hoc_environment,
+    not_here,
     why_none,
 )
 from tests.conftest import Answer, write_files
@@ -50,6 +51,40 @@ def test_an_environment_can_be_spelt_out(word, kind, path, here: Path) -> None:
     assert found is not None
     assert found.kind is kind
     assert found.path == (path and path.format(here=here))
+
+
+@pytest.mark.parametrize(
+    ("word", "missing"),
+    [
+        ("venv:env", ""),
+        ("venv:gone", "gone"),
+        ("venv:empty", "empty"),
+        ("conda:./env", ""),
+        ("conda:./gone", "gone"),
+        ("apptainer:i.sif", ""),
+        ("apptainer:gone.sif", "gone.sif"),
+        ("pyxis:./gone.sqsh", "gone.sqsh"),
+        *((word, "") for word in ("conda:env", "spack:env", "pyxis:gone", "module:A")),
+        ("apptainer:docker://python", ""),
+    ],
+)
+def test_what_is_not_on_this_machine_is_found(word: str, missing: str, here: Path) -> None:
+    write_files(here, {"env/bin/python": "", "i.sif": "", "empty/x": ""})
+    found = ad_hoc_environment(word)
+    assert found is not None
+    assert not_here(found) == (missing and f"{here}/{missing}")
+
+
+def test_submit_says_that_an_environment_is_not_on_this_machine(
+    here: Path, cli: Callable[..., Answer]
+) -> None:
+    """It may be on the nodes, or misspelt: the job itself says so only after it has waited."""
+    write_files(here, {"env/bin/python": "", "train.py": ""})
+    said = "gone is not on this machine: it is looked for on the node"
+    for word, expected in (("venv:env", False), ("venv:gone", True)):
+        answer = cli("submit", "serial", "train.py", "--env", word, "--dry-run")
+        assert answer.status == 0
+        assert (said in answer.err) is expected
 
 
 def test_modules_are_loaded_in_the_order_given() -> None:

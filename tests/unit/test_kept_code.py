@@ -21,7 +21,7 @@ from hpckit.code.files import Found, find_files
 from hpckit.code.ignore import patterns
 from hpckit.code.project import project_of
 from hpckit.code.store import Store
-from hpckit.code.tree import Tree, read_manifest, read_tree, tree_name, verify
+from hpckit.code.tree import Tree, is_intact, read_manifest, read_tree, tree_name, verify
 from hpckit.collections.collection import CodeRules
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError
@@ -427,6 +427,23 @@ def test_a_tree_of_another_brings_no_link_but_into_its_folders(
         copy = other.adopt(tree)
     assert {*os.listdir(copy.path)} == {*os.listdir(tree.path)} - {"planted"}
     (over,) = copy.path.rglob("p")
+    assert (over / "data").readlink() == tmp_path / "p/data"
+
+
+def test_a_tree_made_anew_for_the_same_code_leads_to_what_is_not_kept(
+    tmp_path: Path, store: Store
+) -> None:
+    """A job of root has written into its copy: times tell of a change, and hashes of none."""
+    tree = around(tmp_path, store)
+    (over,) = tree.path.rglob("p")
+    (over / "tools").chmod(0o700)
+    (over / "tools" / "out").mkdir()
+    assert not is_intact(tree)
+    with store.shared():
+        again = store.adopt(tree)
+    assert again.made
+    assert is_intact(again)
+    assert not (over / "tools" / "out").exists()
     assert (over / "data").readlink() == tmp_path / "p/data"
 
 

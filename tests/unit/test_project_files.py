@@ -16,6 +16,7 @@ from hpckit.errors import ConfigError
 from hpckit.job_spec.spec import JobSpec
 from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.submission.kept_code import keeping, link_code
+from tests.conftest import write_files
 from tests.unit.checkouts import git
 from tests.unit.projects import PATHS, found_in, names, work_tree, write
 
@@ -69,7 +70,12 @@ def test_each_place_where_git_is_told_to_ignore_is_read(
     }  # fmt: skip
 
 
-def test_tracked_files_are_kept_as_they_are_in_the_work_tree(root: Path) -> None:
+@pytest.mark.parametrize("kind", ["sha1", "sha256"])
+def test_tracked_files_are_kept_as_they_are_in_the_work_tree(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DEFAULT_HASH", kind)
+    root = work_tree(tmp_path)
     write(root, "train.py", "build/tracked.py", "gone.py", "staged.py")
     git(root, "add", ".")
     write(root, "build/other.py")
@@ -241,6 +247,25 @@ def test_of_a_large_folder_outside_git_a_modules_package_is_kept_or_its_file(
         link_code(submission.place.dir, code)
         planned = submission.place.dir / str(submission.place.copy)
         assert (planned / "train/run.py").read_text() == "import util\n"
+
+
+@pytest.mark.parametrize(
+    "leaving_out",
+    [{".gitignore": "train.py\n"}, {"hpckit.yaml": "code: {exclude: [train.py]}\n"}],
+    ids=["git", "rules"],
+)
+def test_a_program_that_is_left_out_itself_is_named_with_both_reasons(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaving_out: dict[str, str]
+) -> None:
+    write_files(root, {"train.py": "", "other.py": "", **leaving_out})
+    monkeypatch.chdir(root)
+    spec = JobSpec(target="serial", program="train.py", executor="slurm", gpus=0)
+    submission = prepare(spec, tmp_path / "runs", preview=True)
+    (tmp_path / "runs").mkdir()
+    with keeping(submission, tmp_path / "runs") as code:
+        assert code is not None
+        said = "is not kept itself: git ignores it, or hpckit.yaml leaves it out"
+        assert [note for note in code.notes if said in note]
 
 
 def test_a_place_for_all_kinds_of_things_is_no_project(

@@ -117,6 +117,7 @@ def test_a_sessions_job(tmp_path: Path) -> None:
 
 
 def test_in_a_container_the_host_is_outside_and_the_program_inside(tmp_path: Path) -> None:
+    (tmp_path / "x.sif").touch()
     words = {"env": f"apptainer:{tmp_path}/x.sif", "executor": "slurm"}
     words["site"] = "generic"
     job = prepare_session("shell", words, program="zsh", in_container="bash", preview=True).job

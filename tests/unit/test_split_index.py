@@ -17,23 +17,29 @@ def listed(root: Path) -> list[str]:
     return git(root, "ls-files", "--stage", "-z").split("\0")[:-1]
 
 
+def width(root: Path) -> int:
+    return len(git(root, "rev-parse", "HEAD").strip()) // 2
+
+
 def read(root: Path) -> list[str]:
     return [
         f"{row.mode:06o} {row.blob.hex()} {row.stage}\t{row.path.decode()}"
-        for row in read_index(root / ".git" / "index").entries
+        for row in read_index(root / ".git" / "index", width(root)).entries
     ]
 
 
-@pytest.fixture(params=["2", "4"])
-def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(params=["2 sha1", "4 sha1", "4 sha256"])
+def root(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a checkout of 150 files, of which the index has a shared part."""
+    version, kind = request.param.split()
+    monkeypatch.setenv("GIT_DEFAULT_HASH", kind)
     root = tmp_path / "project"
     (root / "deep" / "er").mkdir(parents=True)
     git(root, "init", "-q")
     for name, value in (
         ("core.splitIndex", "true"),
         ("splitIndex.maxPercentChange", "100"),
-        ("index.version", str(request.param)),
+        ("index.version", version),
     ):
         git(root, "config", name, value)
     for number in range(150):
@@ -102,7 +108,7 @@ def test_a_split_index_has_the_files_that_git_lists(root: Path, state: str) -> N
     assert read(root) == listed(root)
     if state == "flags":
         marked = {row.path: (row.skipped, row.intended) for row in read_index(
-            root / ".git" / "index").entries}  # fmt: skip
+            root / ".git" / "index", width(root)).entries}  # fmt: skip
         assert (marked[b"new"], marked[b"f3.py"]) == ((False, True), (True, False))
 
 
@@ -127,7 +133,7 @@ def test_so_it_is_after_any_changes(root: Path, seed: int) -> None:
             git(root, "mv", some[0], f"m{step}.py")
         else:
             git(root, "commit", "-qm", "x")
-        found = read_index(root / ".git" / "index")
+        found = read_index(root / ".git" / "index", width(root))
         assert read(root) == listed(root)
         assert found.tree in (None, git(root, "write-tree").strip())
         assert b"link" in (root / ".git" / "index").read_bytes()
@@ -138,10 +144,10 @@ def test_a_shared_part_that_is_missing_or_another_is_named(root: Path) -> None:
     whole = shared.read_bytes()
     shared.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(DamagedFileError, match=rf"{shared.name} is another; `git status`"):
-        read_index(root / ".git" / "index")
+        read_index(root / ".git" / "index", width(root))
     shared.unlink()
     with pytest.raises(DamagedFileError, match=rf"{shared.name} is missing; `git status`"):
-        read_index(root / ".git" / "index")
+        read_index(root / ".git" / "index", width(root))
 
 
 def bitmap(*words: int) -> bytes:
@@ -151,11 +157,11 @@ def bitmap(*words: int) -> bytes:
 def test_bitmaps_are_read_to_their_last_bit_and_bounded() -> None:
     ones, one_word = (2 << 1) | 1, 1 << 33
     shared = b"x" * 20
-    found = read_link(shared + bitmap(ones) + bitmap(one_word, 1 << 63 | 1), 1000)
+    found = read_link(shared + bitmap(ones) + bitmap(one_word, 1 << 63 | 1), 1000, 20)
     assert (found.deleted, found.replaced) == (tuple(range(128)), (0, 63))
-    assert read_link(bytes(20), 10).shared is None
+    assert read_link(bytes(20), 10, 20).shared is None
     endless = 1 | 0xFFFF_FFFF << 1
     with pytest.raises(ValueError, match="what this cannot have"):
-        read_link(shared + bitmap(endless) + bitmap(), 1000)
+        read_link(shared + bitmap(endless) + bitmap(), 1000, 20)
     with pytest.raises(struct.error):
-        read_link(shared + struct.pack(">II", 64, 2**32 - 1), 1000)
+        read_link(shared + struct.pack(">II", 64, 2**32 - 1), 1000, 20)

@@ -227,7 +227,10 @@ def refused(message: str) -> SubmissionError:
 # sbatch(1) itself says it of a job that no node could ever run; --test-only also while nodes that
 # could are down or drained.
 NO_SUCH_NODE = "Requested node configuration is not available"
-ASK_LESS = "lower --gpus, --cpus-per-task or --mem-gb, or leave out fewer nodes by --exclude"
+ASK_LESS = (
+    "lower --gpus, --tasks-per-node, --cpus-per-task or --mem-gb, "
+    "or leave out fewer nodes by --exclude"
+)
 _HINTS = {
     "Invalid partition": "See `sinfo -s` for partitions; give one with --partition.",
     "Invalid account": "See `sacctmgr show assoc user=$USER` for yours; give one with --account.",
