@@ -19,7 +19,7 @@ from hpckit.api import top as api
 from hpckit.api.top import HEADS, Cell, JobNow, Line, View, Watch
 from hpckit.cli.top_list import JobList, head_line
 from hpckit.cli.top_pages import LogPage, Question, TextPage, error_page
-from hpckit.cli.top_work import WorkingApp
+from hpckit.cli.top_work import WorkingApp, terminal_is_gone
 
 # From so many columns on, what is free stands beside the list.
 _WIDE = 110
@@ -101,6 +101,8 @@ class Top(WorkingApp):
             # Work on jobs goes on; hpckit finds a submission that was cut short.
             if not self.acting:
                 api.stop_asking()
+            if terminal_is_gone():
+                self.end_without_terminal()
 
     def compose(self) -> ComposeResult:
         """Return the parts of the screen, as Textual asks for them."""
@@ -120,6 +122,7 @@ class Top(WorkingApp):
         self.entry.cursor_blink = False
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._loop_signal(number)
+        self.leave_with_terminal()
         self._lay_out()
         self.table.focus()
         self.show()
@@ -127,10 +130,10 @@ class Top(WorkingApp):
         self.set_interval(self.interval, self.tick)
 
     def _loop_signal(self, number: int) -> None:
-        """Let a signal end the app properly, so that the terminal is restored."""
+        """Let a signal end the app."""
         import asyncio  # noqa: PLC0415  # Textual has it anyway
 
-        asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        asyncio.get_running_loop().add_signal_handler(number, self.leave)
 
     # --- asking Slurm ---
 

@@ -1,12 +1,28 @@
 """An app that works in threads, so that it answers while Slurm does not."""
 
+import errno
+import os
+import signal
+import termios
 from collections.abc import Callable
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 from hpckit.cli.top_keys import KeysInTurn
 from hpckit.errors import HpckitError
 from hpckit.text import in_line
+
+# How often is looked whether the terminal is still there; how long Textual may take to end then.
+_LOOK_S, _ENDS_S = 1.0, 5.0
+
+
+def terminal_is_gone() -> bool:
+    """Say whether the terminal on standard input was closed."""
+    try:
+        termios.tcgetattr(0)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
 
 
 class WorkingApp(KeysInTurn):
@@ -17,6 +33,26 @@ class WorkingApp(KeysInTurn):
         self.animation_level = "none"
         self.acting = 0
         self._leaving = False
+
+    def leave_with_terminal(self) -> None:
+        """End when the terminal is closed.
+
+        Only the session that a terminal controls is told of it, by SIGHUP. Of any other (`setsid`)
+        Textual would read for ever what is not there, and soon wait for ever to write.
+        """
+        self.set_interval(_LOOK_S, lambda: self.leave() if terminal_is_gone() else None)
+
+    def leave(self) -> None:
+        """End properly, so that the terminal is restored; in any case if it is closed."""
+        self.exit()
+        if terminal_is_gone():
+            timer = Timer(_ENDS_S, self.end_without_terminal)
+            timer.daemon = True
+            timer.start()
+
+    def end_without_terminal(self) -> None:
+        """End the process, whose thread for keys may read what is not there, and never end."""
+        os._exit(128 + signal.SIGHUP)
 
     def behind(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Call `work` in a thread, and `then` with its result in this one.

@@ -21,6 +21,7 @@ from hpckit.api.top import Watch
 from hpckit.live.model import JobNow, Order, View
 from hpckit.live.texts import widths
 from tests.conftest import Answer, add_program, needs
+from tests.patience import LONG_S
 from tests.unit.made import make_run
 from tests.unit.test_silence import squeue_row, up
 
@@ -136,6 +137,32 @@ def test_it_leaves_at_once_while_slurm_hangs_and_leaves_nothing_behind(
         while living := in_group(pid.read_text().strip()):
             assert time.monotonic() < end, living
             time.sleep(0.05)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("controls", [True, False])
+def test_it_ends_when_its_terminal_is_closed(
+    fake_slurm: Path, here: Path, *, controls: bool
+) -> None:
+    """Also where the terminal does not control its session, which then gets no SIGHUP."""
+    needs("textual")
+    argv = [sys.executable, "-m", "hpckit", "top"]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(
+        [*(("setsid", "--ctty") if controls else ()), *argv],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=not controls,
+        env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    try:
+        os.close(theirs)
+        said = b""
+        while b"no jobs" not in said:
+            said += os.read(ours, 65536) if select.select([ours], [], [], 0.1)[0] else b""
+        os.close(ours)
+        process.wait(LONG_S)
+    finally:
+        process.kill()
 
 
 @pytest.mark.long
