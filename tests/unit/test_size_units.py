@@ -13,7 +13,7 @@ from tests.pages import ROOT
 _BY_1000 = re.compile(r"\b[kKMGT]B\b")
 # Files of code and pages are counted by 1000, as file managers do.
 THEIRS = {
-    "hpckit/cli/report.py": {" MB). Open it in a browser."},
+    "hpckit/cli/report.py": {" MB"},
     "hpckit/cli/show_stats.py": {" MB). Open it in a browser.", " kB)."},
     "hpckit/submission/kept_code.py": {" MB of files", " MB, ", " MB and "},
 }
