@@ -139,7 +139,10 @@ class Exact:
         # A sampler that is killed may have read once more, for a sample that it never wrote.
         places.append(min(bisect_left(moments, self.times[-1] - 1e-3), len(reads) - 1))
         seen = [self._counter(reads[places[at]].until) for at in known]
-        grown = sum(b - a if b >= a else b for a, b in pairwise(seen))
+        if "energy_reset" in self.gpu.words:
+            grown = sum(b - a if b >= a else b for a, b in pairwise(seen))
+        else:  # only a reset takes the counter back
+            grown = seen[-1] - seen[0]
         return grown / 1000, (self.times[known[-1]] - self.times[known[0]]) / self.scale
 
     def _counter(self, time: float) -> float:
