@@ -113,10 +113,11 @@ def _with_notes(job: Job, spec: JobSpec, *, again: bool) -> Job:
         from hpckit.submission.retry import look_at_rules  # noqa: PLC0415  # few jobs have rules
 
         rules = look_at_rules(job, spec.retries, again=again)
-    missing = not_here(job.environment)
-    where = f"environment {job.environment.name!r}: {missing} is not on this machine"
-    looked = (f"{where}: it is looked for on the node",) if missing else ()
-    return replace(job, notes=(*job.notes, *looked, *rules, *account_note(job, spec)))
+    notes = [*job.notes]
+    if missing := not_here(job.environment):
+        where = f"environment {job.environment.name!r}: {missing} is not on this machine"
+        notes.append(f"{where}: it is looked for on the node")
+    return replace(job, notes=(*notes, *rules, *account_note(job, spec)))
 
 
 def _asked_for(spec: JobSpec) -> frozenset[str]:

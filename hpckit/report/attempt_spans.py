@@ -54,18 +54,21 @@ def _span(known: KnownJob, row: Row, restart: int, start: float, end: float) -> 
 def _filled_spans(known: KnownJob) -> Iterator[Span]:
     """Yield attempts whose times Slurm lost, by the rank files, as far as these tell."""
     ranks = {restart: (start, end) for restart, start, end in known.ranks}
-    begins = sorted(start for start, _ in ranks.values())
     for restart, record, usage in _lost(known):
         mine = restart if record.restarts is None else record.restarts
         start, end = ranks.get(mine, (None, None))
         if start is None:
             continue
-        # Its ranks were killed, at the latest when the next ones began.
-        end = record.end_time or end or next((later for later in begins if later > start), None)
+        end = record.end_time or end or next_start(known, start)
         if end is not None:
             start = min(record.start_time or start, start)
             span = _span(known, (record, usage, True), restart, start, end)
             yield replace(span, held_s=record.elapsed_s or None)
+
+
+def next_start(known: KnownJob, start: float) -> float | None:
+    """Return when the next ranks began after some: by then these had been killed."""
+    return min((later for _, later, _ in known.ranks if later > start), default=None)
 
 
 def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":

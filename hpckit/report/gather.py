@@ -35,7 +35,7 @@ from hpckit.report.source_notes import (
 from hpckit.report.step_samples import own_of_step
 from hpckit.report.targets import Target
 from hpckit.report.unseen_steps import without_unseen
-from hpckit.run_folders.ranks import attempt_times
+from hpckit.run_folders.ranks import AttemptTimes, attempt_times
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState, is_running
 from hpckit.slurm.usage import running_steps
@@ -275,9 +275,7 @@ def _bare_attempt(span: Span) -> Attempt:
     )
 
 
-def _rank_times(
-    run: Run | None, files: Sequence[Columns]
-) -> tuple[tuple[int, float, float | None], ...]:
+def _rank_times(run: Run | None, files: Sequence[Columns]) -> tuple[AttemptTimes, ...]:
     """Return when each attempt began and ended, by the files of its ranks, and by its samples.
 
     Where a local run ended before any rank began, its own state tells.

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.frozen import frozen
+from hpckit.run_folders.ranks import AttemptTimes
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.resized import own_times, places
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
@@ -46,7 +47,7 @@ class KnownJob:
     status: RunStatus | None = None
     attempts: tuple[JobUsage, ...] = ()
     record: JobRecord | None = None
-    ranks: tuple[tuple[int, float, float | None], ...] = ()
+    ranks: tuple[AttemptTimes, ...] = ()
     out_of_memory: bool | None = None
     sampled: SampledJob | None = None
 

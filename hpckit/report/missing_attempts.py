@@ -8,26 +8,28 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hpckit.report.attempt_spans import next_start
 from hpckit.report.known_job import KnownJob
+from hpckit.run_folders.ranks import AttemptTimes
+from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.figures import RUN
 
-Ranks = tuple[int, float, float | None]
 # A start in whole seconds, and two clocks of one cluster.
 _APART_S = 2.0
 
 
 def until_last_seen(
-    ranks: Sequence[Ranks], ended: Mapping[int, float], files: Iterable[Columns]
-) -> tuple[Ranks, ...]:
+    ranks: Sequence[AttemptTimes], ended: Mapping[int, float], files: Iterable[Columns]
+) -> tuple[AttemptTimes, ...]:
     """Give attempts with ranks that were killed the last moment at which something was there.
 
     The newest attempt may go on, and stays as it is.
 
     Args:
-        ranks: each attempt's number, its first rank's start, and its last rank's end or None.
+        ranks: of each attempt, in order.
         ended: the last end of those ranks that have one, by attempt.
         files: samples.
     """
@@ -47,8 +49,8 @@ def with_all_attempts(known: KnownJob) -> KnownJob:
     Only attempts before the newest one that Slurm knows are added. Nothing changes where ranks and
     rows contradict each other, and for a job that changed its size, whose rows are not attempts.
     """
-    rows = known.attempts
-    if not rows or not known.ranks or known.run is None:
+    rows, run = known.attempts, known.run
+    if not rows or not known.ranks or run is None:
         return known
     if any(row.record.state is JobState.RESIZING for row in rows):
         return known
@@ -59,7 +61,7 @@ def with_all_attempts(known: KnownJob) -> KnownJob:
         number: replace(row, record=replace(row.record, restarts=number))
         for number, row in zip(numbers, rows, strict=True)
     }
-    added = {row.record.restarts: row for row in _missing(known, named)}
+    added = {row.record.restarts: row for row in _missing(known, run, named)}
     return replace(known, attempts=tuple(row for _, row in sorted((named | added).items())))
 
 
@@ -89,26 +91,22 @@ def _begun_in(known: KnownJob, at: int, least: int) -> int | None:
     return next((row[0] for row in known.ranks if start - _APART_S <= row[1] <= last), None)
 
 
-def _missing(known: KnownJob, rows: dict[int, JobUsage]) -> Iterator[JobUsage]:
+def _missing(known: KnownJob, run: Run, rows: dict[int, JobUsage]) -> Iterator[JobUsage]:
     """Yield a row for each attempt that the ranks know and accounting does not."""
-    run, status = known.run, known.status
-    newest = max(rows)
+    status, newest = known.status, max(rows)
     if status and status.start_time is not None and not is_waiting(status.state):
         newest = max(newest, status.attempt or 0)
-    starts = sorted(start for _, start, _ in known.ranks)
+    nodes = int(run.record["plan"]["nodes"])
     for number, start, end in known.ranks:
-        if run is None or number in rows or number >= newest:
+        if number in rows or number >= newest:
             continue
-        # Its ranks were killed, at the latest when the next ones began.
-        end = end or next((later for later in starts if later > start), None)
         record = JobRecord(
             job_id=run.job_id,
             state=JobState.UNKNOWN,
             source=RUN,
             name=run.record["name"],
             start_time=start,
-            end_time=end,
+            end_time=end or next_start(known, start),
             restarts=number,
         )
-        nodes = int(run.record["plan"]["nodes"])
         yield JobUsage(record=record, alloc_nodes=nodes, alloc_gpus=run.gpus)

@@ -39,6 +39,8 @@ _MEETING = {
     "ddp": "no rank joined a process group of torch.distributed",
     "mpi": "no rank joined the others by MPI (is mpi4py of the MPI that starts the job?)",
 }
+# An attempt's number, its first rank's start, and its last rank's end if it is known.
+AttemptTimes = tuple[int, float, float | None]
 
 
 @frozen(kw_only=True)
@@ -189,10 +191,8 @@ def read_all_attempts(run_dir: Path, damaged: list[str] | None = None) -> list[R
     return records
 
 
-def attempt_times(
-    run_dir: Path, seen: dict[int, float] | None = None
-) -> tuple[tuple[int, float, float | None], ...]:
-    """Return each attempt's number, its first rank's start, and its last rank's end if known.
+def attempt_times(run_dir: Path, seen: dict[int, float] | None = None) -> tuple[AttemptTimes, ...]:
+    """Return the times of each attempt, in order.
 
     `seen` gets the latest end that is known of each attempt, where other ranks have none, too.
     """
