@@ -1,6 +1,7 @@
 """Proves that the box is what the other tests take it for: a Slurm with two nodes of four GPUs."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -241,3 +242,14 @@ def test_ports_that_others_hold_are_passed_over() -> None:
 def test_a_folder_too_long_for_sockets_is_refused() -> None:
     with pytest.raises(BoxError, match="at most 80"):
         Layout(dir=Path("/tmp", "x" * 80))
+
+
+def test_no_two_boxes_give_a_job_the_same_number(tmp_path: Path) -> None:
+    """Tests find a slurmstepd by its job's; a whole suite has less than 10,000 jobs."""
+    layout, firsts = Layout(dir=tmp_path), []
+    for number in layout.numbers:
+        layout.stamp.write_text(str(number))
+        firsts.append(layout.first_job_id)
+    firsts.sort()
+    gaps = {later - first for first, later in itertools.pairwise(firsts)}
+    assert (len(firsts), gaps) == (999, {10_000})

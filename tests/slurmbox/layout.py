@@ -96,8 +96,11 @@ class Layout:
 
     @property
     def first_job_id(self) -> int:
-        """The id of the first job. Ranks meet at ports that follow from it: boxes share hosts."""
-        return 1000 * (self._number % 900 + 1)
+        """The id of the first job: no two boxes that are up have a job of the same number.
+
+        Ranks meet at ports that follow from it, and boxes share hosts.
+        """
+        return 10_000 * (self._number + 1)
 
     @property
     def _number(self) -> int:
@@ -107,7 +110,7 @@ class Layout:
     def numbers(self) -> Iterator[int]:
         """All numbers that the box can have, of which the first differs from folder to folder."""
         first = zlib.crc32(str(self.dir).encode())
-        return ((first + more) % 1000 for more in range(1000))
+        return ((first + more) % 999 for more in range(999))
 
     @property
     def dbd_port(self) -> int:
