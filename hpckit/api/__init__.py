@@ -3,9 +3,9 @@
 Nothing in here prints: what a user should know comes back as values, or goes to the logger
 `hpckit`, which is silent unless its program wants to hear it. Nothing changes the folder.
 
-- To submit: `submit` over `prepare`, `options` (types of keywords); `resubmit` with `evidence`,
-  `twins` and `failed_tasks`; `call` and `call_result` (functions as jobs); `scale` over
-  `study_plan`; `retry`, which runs in the failed job.
+- To submit: `submit` over `prepare`, `options` (types of keywords); `resubmit` with
+  `earlier_request`, `evidence`, `twins` and `failed_tasks`; `call` and `call_result` (functions as
+  jobs); `scale` over `study_plan`; `retry`, which runs in the failed job.
 - Runs: `run` and `run_list` with `run_status`; `lookup` and `choice` (which runs are meant),
   `array_tasks`, `cancel`, `clean`, `rebuild`, `code`.
 - Figures: `stats` with `job_stats`, `report`, `sample`, `top`.

@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpckit.api import log
+from hpckit.api.earlier_request import asked, changed, refuse_other_arguments
 from hpckit.api.lookup import runs_folder
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
 from hpckit.api.twins import claim, tell_of_twins
 from hpckit.code.project import Source
-from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.errors import OutsideError, RequestError
 from hpckit.frozen import frozen
-from hpckit.job import appended, filled
-from hpckit.job_spec.recorded_spec import spec_from_record, with_changes, without
+from hpckit.job_spec.recorded_spec import with_changes
 from hpckit.job_spec.spec import JobSpec
-from hpckit.paths import is_there, standing_in
+from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.run_folders.find import refuse_doubtful
-from hpckit.run_folders.run_record import ResubmitOf, is_function_call, refuse_session
+from hpckit.run_folders.run_record import ResubmitOf
 from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.schedulers.base import AUTO
 from hpckit.submission.code_plan import CodePlan
@@ -94,10 +94,6 @@ class Again:
         return preflight(self.submission)
 
 
-def _tell_nobody(_text: str) -> None:
-    """Stand for who listens."""
-
-
 def asked_again(
     run: Run,
     changes: Mapping[str, Any],
@@ -109,7 +105,7 @@ def asked_again(
     same_code: bool = False,
     preview: bool = False,
     failed: Sequence[int] = (),
-    tell: Callable[[str], None] = _tell_nobody,
+    tell: Callable[[str], None] | None = None,
 ) -> Again:
     """Work a run's request out again. `changes` are fields of `JobSpec`, `unset` words of options.
 
@@ -124,27 +120,27 @@ def asked_again(
             folder it was submitted from cannot be entered, or Slurm does not answer.
     """
     old = run._folder
-    before, known = _asked(old, alone=alone, failed=failed), followers(old)
-    _refuse_other_arguments(old, changes)
-    spec = _changed_spec(before, changes, unset, failed=bool(failed))
+    before, known = asked(old, alone=alone, failed=failed), followers(old)
+    refuse_other_arguments(old, changes)
+    spec = changed(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
     again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
-    if tell is not _tell_nobody and not failed:
+    if tell and not failed:
         tell_of_twins(old, again, None if preview else spec.after, tell, alone=alone)
     root = root or (old.dir.parent if old.mine else runs_folder(None))  # no colleague's
     numbers = _numbers(old, alone=alone, failed=failed)
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
+    heard = tell or log
     code = _kept_code(old) if same_code else None
     with _standing_where(old, kept=same_code):
         ready = partial(_prepared, old, preview=preview, bad=_events(old), code=code)
-        submission = ready(spec, root, tell=tell)
+        submission = ready(spec, root, tell=heard)
         if right_size:
             sizes, rows, jobs = _sizes(old, spec, submission, changes)
-            if sizes:
-                spec = with_changes(spec, sizes)
-                submission = ready(spec, root)
-        submission = _in_place(submission, old, again, numbers, tell)
+            if sizes:  # what is to be told has been told
+                submission = ready(with_changes(spec, sizes), root, tell=lambda _text: None)
+        submission = _in_place(submission, old, again, numbers, heard)
         rendered = submission.rendered
     differs = _differs(old, before, submission, _told(rows, alone=alone, failed=failed), same_code)
     differs += renumbered(submission.job.program.file, numbers, alone=not failed)
@@ -171,18 +167,6 @@ def _in_place(
     if len(again) != len(submission.job.tasks):  # a damaged record may count others
         return submission
     return replace(submission, again=again, numbers=first_numbers(run, again, numbers, tell))
-
-
-def _changed_spec(
-    before: JobSpec, changes: Mapping[str, Any], unset: Sequence[str], *, failed: bool
-) -> JobSpec:
-    """Return what was asked, with the changes; those that `--failed` cannot have are refused."""
-    spec = with_changes(without(before, unset), changes)
-    if failed:
-        from hpckit.api.failed_tasks import refuse_beside_failed  # noqa: PLC0415  # seldom
-
-        refuse_beside_failed(spec, changes, unset)
-    return spec
 
 
 def _sizes(
@@ -218,7 +202,7 @@ def _prepared(
     bad: "Sequence[NodeEvent]",
     preview: bool,
     code: CodePlan | None,
-    tell: Callable[[str], None] = _tell_nobody,
+    tell: Callable[[str], None],
 ) -> Submission:
     """Work a request of a run's out; a job of Slurm's is Slurm's again.
 
@@ -254,40 +238,6 @@ def _numbers(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> tuple[int
     if alone and run.array_job_id is not None:
         return (run.task,)
     return tuple(failed)
-
-
-def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
-    """Return what was asked, by who can believe it."""
-    refuse_doubtful(run, run.run_id)
-    refuse_session(run.record)
-    spec = spec_from_record(run.record["request"])
-    if failed:
-        from hpckit.api.failed_tasks import only_tasks  # noqa: PLC0415  # seldom asked for
-
-        return only_tasks(spec, failed)
-    return single_task(spec, run) if alone else spec
-
-
-def _refuse_other_arguments(run: RunFolder, changes: Mapping[str, Any]) -> None:
-    """Refuse other arguments for a function, which has its own in a run's folder.
-
-    Raises:
-        RequestError: there are some. NotFoundError: the folder is gone.
-    """
-    if not is_function_call(run.record):
-        return
-    again = "hpckit.call(function, ...) or hpckit.map(function, items)"
-    if {"args", "array"} & changes.keys():
-        raise RequestError(
-            f"Job {run.job_id} calls a Python function with the arguments that it was given. For "
-            f"others, call it again: {again}."
-        )
-    for kept in run.record["request"]["args"][:1]:  # in the folder of the run that was first
-        if not is_there(Path(kept)):
-            raise NotFoundError(
-                f"Job {run.job_id} calls a Python function that is kept no longer: {kept!r} is "
-                f"gone. Call it again: {again}."
-            )
 
 
 def _told(rows: "Sequence[Sizing]", *, alone: bool, failed: Sequence[int]) -> list[str]:
@@ -366,24 +316,3 @@ def _whose(run: RunFolder, rendered: Rendered) -> str:
         f"run {run.run_id} is of {run.owner}, and so are its script and its settings; its "
         f"templates are those your search path gives in {run.record['cwd']}, of {', '.join(names)}"
     )
-
-
-def single_task(spec: JobSpec, run: RunFolder) -> JobSpec:
-    """Turn an array's request into that of one of its tasks: its values become plain settings."""
-    array = run.record.get("array")
-    if not array:
-        return spec
-    known = run.record["parameters"]
-    names = [text.partition("=")[0] for text in spec.array]
-    if spec.of_workload:
-        names = [name.replace("_", "-") for name in names]
-    if missing := [name for name in names if name not in known]:
-        raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")
-    values = {name: known[name] for name in names}
-    if spec.of_workload:
-        rest: tuple[str, ...] = ()
-        spec = with_changes(spec, {"settings": [f"{key}={value}" for key, value in values.items()]})
-    else:
-        rest = appended(values, spec.args)
-    args = (*filled(spec.args, values), *rest)
-    return replace(spec, args=args, array=(), parallel=None, zip=False)

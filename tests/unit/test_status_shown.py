@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.api.resubmit import single_task
+from hpckit.api.earlier_request import single_task
 from hpckit.cli.view import (
     LiveView,
     status_line,
