@@ -22,7 +22,8 @@ nice -n 10 "${run[@]}" -n 3 --dist worksteal "${shared[@]}" >"$said/2" 2>&1 &
 beside+=($!)
 # They have process groups of their own, which Ctrl-C does not reach: their Slurm must be stopped.
 trap 'for pid in "${beside[@]}"; do kill -INT -- -"$pid"; done; wait "${beside[@]}"; exit 130' INT TERM
-"${run[@]}" "${slurm[@]/#/--ignore=}" "${shared[@]/#/--ignore=}"
+# The longest part goes first, where two want the same core.
+nice -n 5 "${run[@]}" "${slurm[@]/#/--ignore=}" "${shared[@]/#/--ignore=}"
 others=$? ended=()
 for pid in "${beside[@]}"; do
   wait "$pid"
