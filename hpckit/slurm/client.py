@@ -43,6 +43,7 @@ _PATIENCE = "HPCKIT_PATIENCE"
 # A question may take this part of what is left, so that the next one has a chance, or this many
 # seconds when they are the last.
 _SHARE, _LAST_S = 2 / 3, 3.0
+_VERSION_S = 10.0  # for `sbatch --version`, which asks a controller only for the configuration
 UNKNOWN_JOB = "Invalid job id"
 _COMPLAINT = r"(?i)\b(?:error|fatal|invalid)\b"
 # What the dynamic linker says of a preload that is missing, in every program's stderr (ld.so(8)).
@@ -332,7 +333,11 @@ def sbatch_answers() -> bool:
     """
     if shell.which("sbatch") is None:
         return False
-    done = shell.run(["sbatch", "--version"], timeout_s=10, check=False, own_group=True)
+    try:
+        done = shell.run(["sbatch", "--version"], timeout_s=_VERSION_S, check=False, own_group=True)
+    except TooSlowError as error:  # Slurm 26.05 asks such a controller for longer than 22.05 did
+        text = f"{error} Or run on this machine: --executor local"
+        raise TooSlowError(text, argv=error.argv, stderr=error.stderr) from error
     if not done.returncode:
         return True
     silent = next((line for line in done.stderr.splitlines() if _NOT_FETCHED in line), "")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hpckit.schedulers.local as controllers
-from hpckit.errors import CommandError
+from hpckit.errors import CommandError, TooSlowError
 from hpckit.schedulers.base import Sent, automatic, this_machine
 from hpckit.schedulers.local.state import (
     LocalState,
@@ -20,6 +20,7 @@ from hpckit.schedulers.local.state import (
     start_ticks,
     write_local_state,
 )
+from hpckit.slurm import client
 from hpckit.slurm.states import JobState
 from tests.conftest import add_program
 
@@ -101,6 +102,18 @@ def test_an_sbatch_that_fails_makes_this_machine_a_place_for_jobs_only_without_a
     with pytest.raises(CommandError) as failed:
         automatic()
     assert why in str(failed.value)
+
+
+def test_an_sbatch_that_gives_no_answer_is_one_of_a_cluster(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm 26.05 asks a controller that hands out the configuration for longer than 10 s."""
+    add_program(here / "sbatch", "#!/bin/sh\nsleep 60\n")
+    monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
+    monkeypatch.setattr(client, "_VERSION_S", 0.2)
+    why = r"^'sbatch' gave no answer within 0\.2 s .*\. Or run on this machine: --executor local$"
+    with pytest.raises(TooSlowError, match=why):
+        automatic()
 
 
 def test_cancelling_is_a_file(tmp_path: Path) -> None:
