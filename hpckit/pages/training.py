@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from hpckit.errors import DamagedRunError
 from hpckit.run_folders.logged_times import TIME, OddTimes, lifetime, without_odd_times
 from hpckit.run_folders.metrics import METRICS, RESUMED, Row, all_rows, rows_again, split_attempts
+from hpckit.run_folders.ranks import AttemptTimes
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.resized import by_attempt
 from hpckit.stats.summary.curves import MOST_BINS, Chart, Curve
@@ -70,7 +71,7 @@ class _Point:
 def training(
     run: Run | None,
     attempts: Sequence[Attempt] = (),
-    ranks: Iterable[tuple[int, float, float | None]] = (),
+    ranks: Iterable[AttemptTimes] = (),
 ) -> Training:
     """Return the moments of a run's rows, and a picture of each series.
 

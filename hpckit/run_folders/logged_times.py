@@ -11,6 +11,7 @@ from typing import Any
 
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
+from hpckit.run_folders.ranks import AttemptTimes
 from hpckit.text import counted, cut
 from hpckit.values import Moment, check
 
@@ -58,9 +59,7 @@ class OddTimes:
         )
 
 
-def lifetime(
-    submitted_at: float, attempts: Iterable[tuple[int, float, float | None]] = ()
-) -> Lifetime:
+def lifetime(submitted_at: float, attempts: Iterable[AttemptTimes] = ()) -> Lifetime:
     """Return a run's, from its submission until now where nothing more is known.
 
     Args:
