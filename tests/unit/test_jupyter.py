@@ -306,6 +306,10 @@ def test_a_dry_run_shows_a_script_without_a_token(cli: Callable[..., Answer], he
         (("12",), "no run '12'"),
         (("--login", "a b"), "not a login node"),
         (("--name", "*"), "cannot stand"),
+        (("--name", ""), "cannot stand"),
+        (("--direct", "--login", "l"), "leave one of them out"),
+        (("--proxy", "--write"), "and nothing else"),
+        (("--proxy", "12", "--via", "srun"), "and nothing else"),
     ],
 )
 def test_entries_that_mean_nothing_are_refused(
