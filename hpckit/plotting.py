@@ -120,10 +120,10 @@ def render(kind: Kind, draw: Callable[["Figure"], None], *, size: Size, title: s
 
 
 def require_matplotlib() -> None:
-    """Raise if matplotlib is not there, before what it is to draw has been read.
+    """Raise if matplotlib cannot draw, before what it is to draw has been read.
 
     Raises:
-        OutsideError: so it is.
+        OutsideError: it is not there, or does not start.
     """
     try:
         import matplotlib  # noqa: F401  # an extra, and slow
@@ -132,6 +132,16 @@ def require_matplotlib() -> None:
             "Pictures are drawn by matplotlib, which is not installed beside hpckit. "
             f"Install it: pip install '{DISTRIBUTION}[plots]'"
         ) from error
+    except Exception as error:  # it reads the user's settings first, which may be wrong
+        raise OutsideError(
+            f"Pictures are drawn by matplotlib, which does not start: {in_line(_first(error))}. "
+            "Look at $MPLBACKEND, and at your matplotlibrc."
+        ) from error
+
+
+def _first(error: Exception) -> str:
+    """Return an error's text without the list of all that would be right."""
+    return str(error).partition(";")[0].rstrip(".")
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from hpckit.code.project import Source
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.job_spec.arguments import PATH, argument
+from hpckit.job_spec.sbatch_words import instead_of
 from hpckit.paths import here
 from hpckit.payload import function as in_job
 from hpckit.strategies import STRATEGIES
@@ -37,7 +38,19 @@ from hpckit.submission.model import Submission
 _SCRIPT = str(Path(in_job.__file__).resolve())
 # What cloudpickle calls the file of all code.
 _NO_FILE = "<dynamic-code>"
-_OURS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"} | {"strategy", "runs"}
+# The second flag of `gpus` is an option of `submit`, too.
+_OURS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"} | {
+    *("strategy", "runs", "gpus_per_node")
+}
+_BESIDE = "The function's own arguments stand beside it: hpckit.call(function, 3, seed=1)"
+# Words of `hpckit.submit` that calls of functions have in another way.
+_ELSEWHERE = {
+    "args": _BESIDE,
+    "settings": _BESIDE,
+    "array": "hpckit.map(function, items) calls it on each item, as an array",
+    "parallel": "hpckit.map(function, items, parallel=2) has it",
+    "wait": "What hpckit.call and hpckit.map return has a wait()",
+}
 
 
 def call(
@@ -132,8 +145,16 @@ def _refuse_unfit(function: Callable[..., object], args: Any, kwargs: dict[str, 
         _signature(function).bind(*args, **kwargs)
     except TypeError as error:
         unknown = [name for name in kwargs if str(error).endswith(f"keyword argument {name!r}")]
-        also = f" hpckit has no such option: {nearest(unknown[0], _OURS)}" if unknown else ""
+        also = f" hpckit has no such option. {_instead(unknown[0], kwargs)}" if unknown else ""
         raise RequestError(f"{_name_of(function)}: {error}.{also}") from error
+
+
+def _instead(word: str, kwargs: dict[str, Any]) -> str:
+    """Say what to write for a keyword that neither the function nor hpckit takes."""
+    if said := _ELSEWHERE.get(word):
+        return f"{said}."
+    option = f"--{word.replace('_', '-')}"
+    return instead_of(option, kwargs[word], python=True) or nearest(word, _OURS)
 
 
 def _refuse_lazy(function: Callable[..., object]) -> None:

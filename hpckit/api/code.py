@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+from dataclasses import field
 from pathlib import Path
 
 from hpckit.code.difference import Difference, compare, unified
@@ -33,7 +34,7 @@ class RunCode:
     path: Path
     files: int
     bytes: int
-    tree: Tree
+    tree: Tree = field(repr=False)  # it has a line for each file
     project: str
     runs: Path
     alone: Path | None

@@ -206,6 +206,9 @@ def notebook_when_up(
 def _why_not(run: Run, status: RunStatus) -> Exception:
     if status.never_starts or status.elsewhere:
         return OutsideError(f"{run.job_id} does not start: {status.reason_text or status.state}")
+    if status.never_started:
+        said = f"Notebook {run.job_id} is {status.state}: it never started."
+        return JobError(f"{said} {status.reason_text or ''}".rstrip())
     why = "" if status.good else run.errors(status)
     return JobError(f"Notebook {run.job_id} is over ({status.state}). {why}".strip())
 

@@ -168,7 +168,8 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
         case "time" if not isinstance(value, int | str | None):
             from datetime import timedelta  # noqa: PLC0415  # what is typed is never one
 
-            return -(-value // timedelta(minutes=1)) if isinstance(value, timedelta) else value
+            # Rounded up; that the divisor is negative keeps timedelta.max within what Python has.
+            return -(value // timedelta(minutes=-1)) if isinstance(value, timedelta) else value
         case "env" if isinstance(value, os.PathLike):
             return os.fspath(value)
     return own_number(value)

@@ -6,7 +6,7 @@ The code is what the script's folder holds now.
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,11 +58,11 @@ class Again:
         known: the runs that followed it when this was worked out.
     """
 
-    submission: Submission
+    submission: Submission = field(repr=False)  # all of it is long
     what: str
     differences: tuple[str, ...]
     run: RunFolder
-    known: frozenset[str]
+    known: frozenset[str] = field(repr=False)
     whose: str = ""
     right_size: "tuple[Sizing, ...]" = ()
     sized_by: tuple[str, ...] = ()

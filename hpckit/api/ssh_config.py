@@ -63,7 +63,7 @@ def entry_of(
     Raises:
         RequestError: it does not run, or is not the user's own.
     """
-    node, alias = _node(run), alias or f"{LASTING}-{run.job_id}"
+    node, alias = _node(run), f"{LASTING}-{run.job_id}" if alias is None else alias
     about = f"{_MADE} Job {run.job_id} on {node}; of no use after its end."
     place = login_node(login)
     if way == STEP:
@@ -78,7 +78,7 @@ def lasting(*, login: str | None = None, alias: str | None = None, direct: bool 
         RequestError: a name cannot stand there. OutsideError: no host key can be made.
     """
     about = f"{_MADE} Leads to your newest running session, else to your newest running job."
-    return _by_step(alias or LASTING, about, _NEWEST, login, direct=direct)
+    return _by_step(LASTING if alias is None else alias, about, _NEWEST, login, direct=direct)
 
 
 def _by_step(alias: str, about: str, word: str, login: str | None, *, direct: bool) -> Entry:

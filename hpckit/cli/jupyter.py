@@ -87,10 +87,7 @@ def jupyter(
 
     Ctrl-C leaves it running: come back with its JOBID, end it with `hpckit cancel`.
     """
-    if via not in WAYS:
-        raise RequestError(f"--via {via!r} is none of {', '.join(WAYS)}.")
-    if json and opened:
-        raise RequestError("--json prints and returns, --open stays: leave one of them out.")
+    _refuse_unfit(opened=opened, port=port, via=via, json=json, detach=detach)
     login_node(login)  # what is wrong with it is said now, and not when the job runs
     asked = {word: value for word, value in typed.items() if value is not None}
     if job_id is not None:
@@ -121,6 +118,19 @@ def jupyter(
             with suppress(*BREAKS):
                 print_submitted(submission, [run.status()], {})
         raise
+
+
+def _refuse_unfit(*, opened: bool, port: int | None, via: str, json: bool, detach: bool) -> None:
+    """Refuse options that contradict each other, or of which nothing would be seen."""
+    if via not in WAYS:
+        raise RequestError(f"--via {via!r} is none of {', '.join(WAYS)}.")
+    if json and opened:
+        raise RequestError("--json prints and returns, --open stays: leave one of them out.")
+    if detach and opened:
+        raise RequestError("--detach returns, --open stays: leave one of them out.")
+    given = f"--port {port}" if port is not None else f"--via {via}" if via != "auto" else ""
+    if given and not opened:
+        raise RequestError(f"{given} says how --open comes to the server: add --open.")
 
 
 def _only_submit(submission: Submission, *, dry_run: bool, json: bool) -> None:

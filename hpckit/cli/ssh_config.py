@@ -66,7 +66,17 @@ def ssh_config(
     """
     if via not in (None, "ssh", "srun"):
         raise RequestError(f"--via {via!r} is neither ssh nor srun.")
+    if direct and login is not None:
+        raise RequestError(
+            "--direct is for use on this machine, --login says how others reach it: leave one of "
+            "them out."
+        )
     if proxy:
+        if write or direct or (via, name, login) != (None, None, None):
+            raise RequestError(
+                "--proxy is what an entry calls: it takes a JOBID and --runs, and nothing else. "
+                "Leave it out to have the entry."
+            )
         connect(newest(runs, note) if job_id in (None, "latest") else _run(job_id, runs))
     if via == "ssh" and job_id is None:
         raise RequestError("--via ssh needs a JOBID: another job may be on another node.")

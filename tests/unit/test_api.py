@@ -175,6 +175,7 @@ def test_options_mean_what_the_command_line_means(
         ({"gpus": "many"}, "TYPE:N"),
         ({"time": 1.5}, "not a duration"),
         ({"time": "soon"}, "not a duration"),
+        ({"time": timedelta.max}, "not a duration"),
         ({"array": {"lr": "12"}}, "list of values"),
         ({"partition": "a b"}, "holds"),
         ({"target": "dp"}, "no option 'target'"),

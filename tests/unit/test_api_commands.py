@@ -151,6 +151,7 @@ def test_the_preview_of_a_resubmission_is_the_one_of_a_dry_run(here: Path, cli: 
     [limit] = [line for line in again.script.splitlines() if line.startswith("#SBATCH --time=")]
     assert limit in printed.out.splitlines()
     assert again.differences
+    assert "Submission(" not in repr(again)
     assert {f"  {line}" for line in again.differences} <= {*printed.err.splitlines()}
     assert len(hpckit.runs()) == 1
 

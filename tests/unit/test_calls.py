@@ -60,11 +60,38 @@ def test_what_would_do_nothing_in_its_job_is_refused(
 
 
 def test_a_misspelt_option_of_a_call_is_told_so(here: Path) -> None:
-    with pytest.raises(RequestError, match=r"argument 'gpu'\. .* no such option: Did .*'gpus'\?"):
+    with pytest.raises(RequestError, match=r"argument 'gpu'\. .* no such option\. Did .*'gpus'\?"):
         hpckit.call(asked_twice, 1, gpu=2)
     with pytest.raises(RequestError) as said:
         hpckit.call(asked_twice)
     assert str(said.value) == "asked_twice: missing a required argument: 'x'."
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("wait", r"has a wait\(\)"),
+        ("array", r"hpckit\.map\(function, items\) calls it"),
+        ("parallel", r"hpckit\.map\(function, items, parallel=2\)"),
+        ("args", r"hpckit\.call\(function, 3, seed=1\)"),
+        ("mem", "mem.gb"),
+        ("mail_type", r"sbatch=\{'mail-type': 'END'\}"),
+    ],
+)
+def test_a_word_of_submit_or_sbatch_is_told_what_a_call_has_instead(
+    here: Path, word: str, says: str
+) -> None:
+    """A list of all options stood there, or `array` was told: did you mean 'retry'?"""
+    with pytest.raises(RequestError, match=rf"no such option\. .*{says}"):
+        hpckit.call(asked_twice, 1, **{word: "END"})
+
+
+def test_both_words_for_gpus_are_hpckits() -> None:
+    def takes(**own: object) -> dict[str, object]:
+        return own
+
+    with pytest.raises(RequestError, match=r"--gpus 'many'"):
+        hpckit.call(takes, gpus_per_node="many")
 
 
 def asked_twice(x: int) -> int:

@@ -235,7 +235,9 @@ def test_who_stays_hears_that_the_job_failed_or_lost_its_node(
 ) -> None:
     monkeypatch.setattr("hpckit.api.jupyter.forward", lambda *_a, **_k: None)
     monkeypatch.setattr("hpckit.api.jupyter.over_by_and_by", lambda _runs: lambda: True)
-    status = SimpleNamespace(finished=True, never_starts=False, elsewhere=False)
+    status = SimpleNamespace(
+        finished=True, never_starts=False, elsewhere=False, never_started=False, reason_text=None
+    )
     run = SimpleNamespace(_folder=None, job_id="12", status=lambda: status, errors=lambda _s: "why")
     found = Found(run=run, connection=PLACE, login=Login(user="a", host="l"), here=False)
     for status.state in (JobState.COMPLETED, JobState.CANCELLED, JobState.TIMEOUT):
@@ -244,6 +246,9 @@ def test_who_stays_hears_that_the_job_failed_or_lost_its_node(
     for status.state in (JobState.FAILED, JobState.NODE_FAIL):
         with pytest.raises(JobError, match=rf"Notebook 12 is over \({status.state}\)\. why"):
             carry(found, ready=lambda _port, _way: None)
+    status.never_started = True
+    with pytest.raises(JobError, match=r"^Notebook 12 is NODE_FAIL: it never started\.$"):
+        carry(found, ready=lambda _port, _way: None)
 
 
 def test_a_port_that_is_taken_is_another_or_an_error() -> None:
@@ -270,6 +275,9 @@ def test_ssh_asks_nothing_and_checks_host_keys_as_ever() -> None:
         (("12", "--dry-run"), "options of a new notebook"),
         (("12", "--detach"), "options of a new notebook"),
         (("--open", "--json"), "leave one of them out"),
+        (("--open", "--detach"), "leave one of them out"),
+        (("12", "--port", "3000"), "add --open"),
+        (("--via", "srun"), "add --open"),
         (("--login", "a b"), "not a login node"),
         (("--idle", "soon"), "not a duration"),
         (("--idle", "30m", "--sample-interval", "0"), "sampler"),
@@ -298,6 +306,10 @@ def test_a_dry_run_shows_a_script_without_a_token(cli: Callable[..., Answer], he
         (("12",), "no run '12'"),
         (("--login", "a b"), "not a login node"),
         (("--name", "*"), "cannot stand"),
+        (("--name", ""), "cannot stand"),
+        (("--direct", "--login", "l"), "leave one of them out"),
+        (("--proxy", "--write"), "and nothing else"),
+        (("--proxy", "12", "--via", "srun"), "and nothing else"),
     ],
 )
 def test_entries_that_mean_nothing_are_refused(

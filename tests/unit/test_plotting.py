@@ -17,6 +17,7 @@ from hpckit.plotting import (
     place_legend,
     plain_ticks,
     render,
+    require_matplotlib,
     write_picture,
 )
 
@@ -96,6 +97,17 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(OutsideError, match=r"pip install 'hpckit-slurm\[plots\]'"):
         drawn("png")
+
+
+def test_matplotlib_that_the_users_settings_keep_from_starting_is_an_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was a traceback: matplotlib reads $MPLBACKEND when it is first imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("MPLBACKEND", "nonsense")
+    with pytest.raises(OutsideError, match=r"does not start: .*'nonsense'.* Look at \$MPLBACKEND"):
+        require_matplotlib()
 
 
 def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
