@@ -1,6 +1,7 @@
 """The arguments that the training workloads have in common; each `workload.yaml` lists them too."""
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,12 +22,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(minimum: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
-    """Return a reader of numbers that refuses those below a minimum."""
+    """Return a reader of numbers that refuses those below a minimum, and infinity."""
 
     def read(text: str) -> float:
         number = kind(text)
         if not number >= minimum:  # refuses nan, too
             raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {text}")
+        if number == math.inf:
+            raise argparse.ArgumentTypeError(f"must be a finite number, not {text}")
         return number
 
     read.__name__ = kind.__name__  # argparse names it: "invalid int value: 'abc'"
@@ -185,6 +188,25 @@ def add_out(parser: Parser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)"
     )
+
+
+def refuse_unequal_ranks(
+    mine: Mapping[str, Any], of_rank_zero: Mapping[str, Any], *, rank: int, host: str
+) -> None:
+    """Check that a rank works at the same thing as rank zero: else they would learn nonsense.
+
+    All of a job have the same arguments, but a node may have other data, or other packages.
+
+    Raises:
+        SetupError: it does not.
+    """
+    for name, value in mine.items():
+        if value != of_rank_zero[name]:
+            raise SetupError(
+                f"rank {rank} on {host} has {name.replace('_', ' ')} {value}, but rank 0 has "
+                f"{of_rank_zero[name]}: give all ranks the same arguments and the same data (with "
+                "--data auto, each takes what is installed on its node)"
+            )
 
 
 def refuse_other_settings(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:

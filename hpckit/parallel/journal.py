@@ -70,7 +70,8 @@ class Journal:
         refuse_other_settings(self.settings, checkpoint["settings"])
         for name in _SUMS:
             setattr(self, name, checkpoint[name])
-        self.tell(f"resuming after step {self.step} of {self.total_steps}")
+        done = ": all are taken" if self.step >= self.total_steps else ""
+        self.tell(f"resuming after step {self.step} of {self.total_steps}{done}")
 
     def open(self, metrics: Metrics) -> None:
         """Begin to write."""

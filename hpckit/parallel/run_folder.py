@@ -294,8 +294,9 @@ def load_checkpoint(folder: Path, workload: str | None = None) -> dict[str, Any]
         _refuse_other_workload(path, checkpoint.get("workload"), workload)
         return checkpoint
     if faults:
+        which = "it" if len(faults) == 1 else "them"
         raise SetupError(
-            f"{'; '.join(faults)}. To start anew, give --resume never, or move them away"
+            f"{'; '.join(faults)}. To start anew, give --resume never, or move {which} away"
         )
     return None
 

@@ -253,7 +253,7 @@ def test_the_examples_process_group_ends_when_it_is_told_to() -> None:
 def test_a_finished_run_has_nothing_left_to_do(short: list[object], alone: Path) -> None:
     before = (alone / "metrics.jsonl").read_text()
     printed = finish(start("ddp", *short, "--out", alone))
-    assert "resuming after step 28 of 28" in printed
+    assert "resuming after step 28 of 28: all are taken" in printed
     assert "after 4 epochs" in printed.splitlines()[-1]
     assert (alone / "metrics.jsonl").read_text() == before
 

@@ -171,3 +171,29 @@ def test_the_speed_after_warm_up_is_reported_with_the_devices(tmp_path: Path) ->
     assert {"loss", "test_accuracy", "2xCPU/samples_per_s"} <= set(events.Tags()["scalars"])
     shown = [(event.step, event.value) for event in events.Scalars("loss")]
     assert close(shown, losses(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("of_rank_1", "fault"),
+    [
+        (("--seed", 1), "seed 1, but rank 0 has 0"),
+        (("--epochs", 3), "epochs 3, but rank 0 has 2"),
+        # As where a node has other data than the others.
+        (("--data", "mnist-5k"), "data mnist-5k, but rank 0 has digits"),
+    ],
+)
+def test_a_rank_that_would_train_something_else_is_named(
+    of_rank_1: tuple[object, ...], fault: str, tmp_path: Path
+) -> None:
+    """The losses of a mixed training look like any others."""
+    meeting = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    words = (*SHORT, "--out", tmp_path)
+    first, other = (
+        start("ddp", *words, *more, RANK=rank, LOCAL_RANK=rank, **meeting)
+        for rank, more in enumerate([(), of_rank_1])
+    )
+    said = complaint(other)
+    assert re.match(rf"train\.py: error: rank 1 on \S+ has {fault}.*give all ranks the same", said)
+    first.kill()
+    first.communicate()
+    assert not records(tmp_path, "loss")

@@ -149,6 +149,7 @@ def test_recorded_traces_without_a_known_truth(tmp_path: Path) -> None:
         (("--shape", "a"), {}, "--shape: must be two numbers NX,NZ, such as 600,250, not a"),
         (("--frequencies", "abc"), {}, "--frequencies: must be numbers such as 10,15,20, not abc"),
         (("--seed", "-1"), {}, "--seed: must be at least 0, not -1"),
+        (("--v-max", "inf"), {}, "--v-max: must be a finite number, not inf"),
     ],
 )
 def test_a_mistake_gets_one_line(

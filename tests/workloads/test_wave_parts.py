@@ -207,6 +207,7 @@ def files(tmp_path: Path) -> Path:
     np.save(tmp_path / "good.npy", TRUTH)
     np.save(tmp_path / "kms.npy", TRUTH / 1000)
     np.save(tmp_path / "cube.npy", TRUTH[None])
+    np.save(tmp_path / "empty.npy", np.zeros((0, 24)))
     np.save(tmp_path / "text.npy", np.array([["a"]]))
     np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "traces.npy", np.zeros((8, 50, 199), np.float32))
@@ -227,6 +228,7 @@ def arguments(*words: str) -> Namespace:
         ("--velocity nan.npy", "1 of 1200 velocities are not finite numbers"),
         ("--velocity kms.npy", "to 2.* m/s, are not inside --v-min 1000 .*km/s"),
         ("--velocity cube.npy", "of shape .1, 40, 30., not NX,NZ numbers"),
+        ("--velocity empty.npy", "of shape .0, 24., not NX,NZ numbers"),
         ("--velocity text.npy", "not NX,NZ numbers"),
         ("--velocity pickle.npy", "pickle.npy cannot be read: Object arrays cannot be loaded"),
         ("--velocity none.npy", "none.npy cannot be read: .*No such file"),
@@ -243,8 +245,10 @@ def arguments(*words: str) -> Namespace:
         ),
         ("--receivers 151", "--receivers 151 do not fit into 150 cells"),
         ("--nt 50", "--taper 50 leaves nothing of --nt 50 samples"),
-        ("--frequencies 10,125", "each must be below 125 Hz"),
-        ("--frequencies nan", "each must be below 125 Hz"),
+        *(
+            (f"--frequencies {word}", "each must be at least 0 .no filter. and below 125 Hz")
+            for word in ("10,125", "nan", "-5")
+        ),
         ("--dx 10", "1500 m/s at 50 Hz, are 30 m long and need 4 cells"),
         ("--dt 0.02 --frequencies 10", "--dt 0.02 is too long for --frequency 25: at most 0.01"),
         ("--shape 9,2 --receivers 5", "2 cells deep is too shallow"),

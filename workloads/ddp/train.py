@@ -29,7 +29,13 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
-from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, training_parser
+from hpckit.parallel.arguments import (
+    BASE_BATCH_SIZE,
+    Parser,
+    at_least,
+    refuse_unequal_ranks,
+    training_parser,
+)
 from hpckit.parallel.compiling import check_compiler
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
@@ -114,11 +120,16 @@ def train(args: Namespace, place: Rank) -> None:
     journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")
     journal.tell(f"each rank sees {share}{f' or {share + 1}' if rest else ''} samples per epoch")
 
-    # Checkpoint. Rank zero reads it for all: the others may not see its files (yet).
-    box = [load_checkpoint(out, WORKLOAD) if rank == 0 and args.resume == "auto" else None]
+    # Checkpoint. Rank zero reads it for all: the others may not see its files (yet). With it comes
+    # what rank zero trains, since a node may have other data.
+    work = {**journal.settings, "epochs": args.epochs, "samples": len(task.train)}
+    work |= {"held-out samples": len(task.held_out), "accumulate": args.accumulate}
+    found = load_checkpoint(out, WORKLOAD) if rank == 0 and args.resume == "auto" else None
+    box: list[Any] = [work, found]
     if place.meets:
         dist.broadcast_object_list(box)
-    if (checkpoint := box[0]) is not None:
+    refuse_unequal_ranks(work, box[0], rank=rank, host=place.host)
+    if (checkpoint := box[1]) is not None:
         journal.resume(checkpoint)
         with restoring():
             model.load_state_dict(checkpoint["model"])

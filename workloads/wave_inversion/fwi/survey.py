@@ -52,8 +52,8 @@ class Survey:
         nyquist = 0.5 / self.dt
         if not all(0 <= cutoff < nyquist for cutoff in cutoffs):
             raise SetupError(
-                f"--frequencies {','.join(f'{c:g}' for c in cutoffs)}: each must be below "
-                f"{nyquist:g} Hz, half the rate of --dt {self.dt:g} (0 means no filter)"
+                f"--frequencies {','.join(f'{c:g}' for c in cutoffs)}: each must be at least 0 "
+                f"(no filter) and below {nyquist:g} Hz, half the rate of --dt {self.dt:g}"
             )
 
     def check_grid(self, slowest: float) -> None:

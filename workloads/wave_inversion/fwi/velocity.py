@@ -92,7 +92,7 @@ def read_model(path: Path, flag: str, shape: Shape | None, window: Shape | None)
         raise SetupError(f"{name} cannot be read: {error}") from error
     if path.suffix != ".npy":
         model = _shaped(model, path.stat().st_size, name, shape)
-    if model.ndim != 2 or model.dtype.kind not in "fiu":
+    if model.ndim != 2 or not model.size or model.dtype.kind not in "fiu":
         raise SetupError(f"{name} holds {model.dtype} of shape {model.shape}, not NX,NZ numbers")
     if path.suffix == ".npy" and shape and model.shape != shape:
         raise SetupError(f"{name} has {_size(model.shape)} cells, not --shape {_size(shape)}")
