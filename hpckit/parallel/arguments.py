@@ -191,7 +191,7 @@ def add_out(parser: Parser) -> None:
 
 
 def refuse_unequal_ranks(
-    mine: Mapping[str, Any], of_rank_zero: Mapping[str, Any], *, rank: int, host: str
+    mine: Mapping[str, Any], of_rank_zero: Mapping[str, Any], host: str
 ) -> None:
     """Check that a rank works at the same thing as rank zero: else they would learn nonsense.
 
@@ -203,7 +203,7 @@ def refuse_unequal_ranks(
     for name, value in mine.items():
         if value != of_rank_zero[name]:
             raise SetupError(
-                f"rank {rank} on {host} has {name.replace('_', ' ')} {value}, but rank 0 has "
+                f"on {host}, {name.replace('_', ' ')} is {value}, but for rank 0 it is "
                 f"{of_rank_zero[name]}: give all ranks the same arguments and the same data (with "
                 "--data auto, each takes what is installed on its node)"
             )

@@ -128,7 +128,7 @@ def train(args: Namespace, place: Rank) -> None:
     box: list[Any] = [work, found]
     if place.meets:
         dist.broadcast_object_list(box)
-    refuse_unequal_ranks(work, box[0], rank=rank, host=place.host)
+    refuse_unequal_ranks(work, box[0], place.host)
     if (checkpoint := box[1]) is not None:
         journal.resume(checkpoint)
         with restoring():
