@@ -29,6 +29,7 @@ from hpckit.code.project import Source
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.job_spec.arguments import PATH, argument
+from hpckit.job_spec.sbatch_words import instead_of
 from hpckit.paths import here
 from hpckit.payload import function as in_job
 from hpckit.strategies import STRATEGIES
@@ -132,8 +133,13 @@ def _refuse_unfit(function: Callable[..., object], args: Any, kwargs: dict[str, 
         _signature(function).bind(*args, **kwargs)
     except TypeError as error:
         unknown = [name for name in kwargs if str(error).endswith(f"keyword argument {name!r}")]
-        also = f" hpckit has no such option: {nearest(unknown[0], _OURS)}" if unknown else ""
+        also = f" hpckit has no such option: {_instead(unknown[0], kwargs)}" if unknown else ""
         raise RequestError(f"{_name_of(function)}: {error}.{also}") from error
+
+
+def _instead(word: str, kwargs: dict[str, Any]) -> str:
+    of_sbatch = instead_of(f"--{word.replace('_', '-')}", kwargs[word], python=True)
+    return of_sbatch or nearest(word, _OURS)
 
 
 def _refuse_lazy(function: Callable[..., object]) -> None:

@@ -138,11 +138,15 @@ def typed_program(text: str) -> str:
     """Return the absolute path of a path, or of a file here; return any other word unchanged.
 
     Raises:
-        RequestError: there is no word.
+        RequestError: there is no word, or it means standard input.
     """
     if not text:
         raise RequestError(
             "The program is empty, as of a variable that the shell has not set. Give its path."
+        )
+    if text == "-":
+        raise RequestError(
+            "Program '-' would be standard input, which no rank has. Write the script into a file."
         )
     path = typed_path(text)
     bare = "/" not in text and not text.startswith("~")

@@ -67,7 +67,7 @@ OWN: Mapping[str, str] = {
     "verbose": "",
     "version": "",
     "wait": "Use --wait.",
-    "wrap": "Use hpckit submit serial PROGRAM.",
+    "wrap": "Use hpckit submit serial bash --gpus 0 -- -c 'COMMAND'.",
     **{
         name: f"Use --{name}."
         for name in ("account", "constraint", "exclude", "partition", "qos", "reservation")

@@ -62,6 +62,9 @@ def test_what_would_do_nothing_in_its_job_is_refused(
 def test_a_misspelt_option_of_a_call_is_told_so(here: Path) -> None:
     with pytest.raises(RequestError, match=r"argument 'gpu'\. .* no such option: Did .*'gpus'\?"):
         hpckit.call(asked_twice, 1, gpu=2)
+    for word, instead in (("gpus_per_node", "Use --gpus."), ("mail_type", "sbatch={'mail-type': ")):
+        with pytest.raises(RequestError, match=f"no such option: .*{re.escape(instead)}"):
+            hpckit.call(asked_twice, 1, **{word: 2})
     with pytest.raises(RequestError) as said:
         hpckit.call(asked_twice)
     assert str(said.value) == "asked_twice: missing a required argument: 'x'."
