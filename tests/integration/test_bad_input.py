@@ -176,7 +176,7 @@ NAMES = [
     case("sbatch's short word with its value", "submit ddp -wc1", "--sbatch nodelist=c1."),
     case("sbatch's short word that hpckit has", "submit ddp -x c1", "option -x. Use --exclude."),
     case("sbatch's variables", "submit ddp --export=ALL,A=1", "NAME=VALUE hpckit submit"),
-    case("sbatch's command", "submit serial x --wrap=hostname", "submit bash --gpus 0 -- -c"),
+    case("sbatch's command", "submit serial x --wrap=hostname", "serial bash --gpus 0 -- -c"),
     case("a script from standard input", "submit serial -", "'-'", "Write the script into a file."),
     case("sbatch's answer for scripts", "submit ddp --parsable", "Use --json."),
     case("sbatch's flag", "scale ddp --exclusive", "no option --exclusive.", "--sbatch exclusive."),
