@@ -213,10 +213,10 @@ def _no_strategy(spec: JobSpec) -> str:
     if name in STRATEGIES:
         line = shlex.join([name, spec.target])
         return f"The strategy comes first, then the script: hpckit submit {line}"
-    program = f"-m {spec.module}" if spec.module is not None else spec.program
+    words = ["-m", spec.module] if spec.module is not None else [spec.program or "PROGRAM"]
     return (
         f"{spec.target!r} is not a strategy; a program needs one of {', '.join(STRATEGIES)}: "
-        f"hpckit submit ddp {program}. A workload's arguments go after `--`."
+        f"hpckit submit ddp {shlex.join(words)}. A workload's arguments go after `--`."
     )
 
 

@@ -210,14 +210,13 @@ def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> s
 
 def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
     words = [word for word in typed[1:3] if not word.startswith("-")]
-    value = _value(option, typed)
-    if len(words) == 2:
-        own = [option, *([value] if value else [])]
-        at = next((at for at, word in enumerate(typed) if word == option), None)
-        rest = words if at is None else [*typed[1:at], *typed[at + len(own) :]]
-        line = shlex.join(map(_cut, [*rest, "--", *own]))
-        return f"Your program's own arguments go last, after `--`: hpckit submit {line}"
-    return f"{_by_set(option, typed)} Your own program's arguments go last, after `--`."
+    if len(words) < 2:
+        return f"{_by_set(option, typed)} Your own program's arguments go last, after `--`."
+    own, _ = _given(option, typed)
+    rest = [*typed[1 : own.start], *typed[own.stop :], "--", *typed[own]]
+    # Among other letters, as in -fn4, it is no word that could be moved.
+    line = f": hpckit submit {shlex.join(map(_cut, rest))}" if typed[own] else "."
+    return f"Your program's own arguments go last, after `--`{line}"
 
 
 def _cut(word: str) -> str:
@@ -230,14 +229,22 @@ def _by_set(option: str, typed: tuple[str, ...]) -> str:
     return f"A workload's parameter is given by --set, as in --set {setting}."
 
 
+def _given(option: str, typed: tuple[str, ...]) -> tuple[slice, str]:
+    """Return which words are an option and its value, and the value: `--lr 1`, `--lr=1`, `-n1`."""
+    joint = "" if len(option) == 2 else "="
+    for at, (word, after) in enumerate(zip(typed, (*typed[1:], ""), strict=True)):
+        follows = bool(after) and (not after.startswith("-") or after[1:2].isdigit())
+        if word == option:
+            return slice(at, at + 1 + follows), after if follows else ""
+        if word.startswith(f"{option}{joint}"):
+            # One letter may be the first of a word of the program's, as in `-lr 0.1`.
+            return slice(at, at + 1 + (follows and not joint)), word[len(option + joint) :]
+    return slice(0), ""
+
+
 def _value(option: str, typed: tuple[str, ...]) -> str:
     """Return what was typed as the option's value, if anything."""
-    for word, after in zip(typed, (*typed[1:], ""), strict=True):
-        if word == option and (not after.startswith("-") or after[1:2].isdigit()):
-            return after
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return ""
+    return _given(option, typed)[1]
 
 
 def _too_many(error: Exception, message: str, command: str, typed: tuple[str, ...]) -> str:

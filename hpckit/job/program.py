@@ -38,6 +38,8 @@ _BOTH = rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )"
 # The Python in a program that pip or conda installed.
 _ITS_PYTHON = rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+"
 _SBATCH = rb"(?m)^#SBATCH\s"
+# In Python they stand among the first comments: elsewhere they are of a job that it submits.
+_SBATCH_FIRST = rb"(?:(?:#[^\n]*)?\n)*#SBATCH\s"
 _SRUN = rb"(?m)^[ \t]*(?:exec[ \t]+)?srun[ \t](?!.*--overlap)"
 _MODULE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _PYTHONS = ("python", "python3")
@@ -136,11 +138,15 @@ def typed_program(text: str) -> str:
     """Return the absolute path of a path, or of a file here; return any other word unchanged.
 
     Raises:
-        RequestError: there is no word.
+        RequestError: there is no word, or it means standard input.
     """
     if not text:
         raise RequestError(
             "The program is empty, as of a variable that the shell has not set. Give its path."
+        )
+    if text == "-":
+        raise RequestError(
+            "Program '-' would be standard input, which no rank has. Write the script into a file."
         )
     path = typed_path(text)
     bare = "/" not in text and not text.startswith("~")
@@ -258,22 +264,25 @@ def read_program(path: Path, kept: KeptFiles | None = None) -> Program:
 
 def _read_program(path: Path, word: str) -> Program:
     suffix, may_start = path.suffix.lower(), is_program(path)
-    if suffix in _PYTHON_NAMES:
-        return Program(kind=ProgramKind.PYTHON, word=word, file=path)
+    python = Program(kind=ProgramKind.PYTHON, word=word, file=path)
     try:
         with open_regular(path) as file:
             start = file.read(_START)
     except (OSError, DamagedFileError) as error:
+        if suffix in _PYTHON_NAMES:
+            return python
         # A program may be started, and not read, where its owner wants it so.
         fault = None if may_start else f"Program {word!r} cannot be read: {reason(error)}."
         return Program(kind=ProgramKind.FILE, word=word, fault=fault)
-    if _names_python(start) and not (may_start and _is_beside_its_python(Path(word), start)):
-        return Program(kind=ProgramKind.PYTHON, word=word, file=path)
+    if re.match(_SBATCH_FIRST, start):
+        python = replace(python, notes=(_not_read(path),))
+    beside = may_start and _is_beside_its_python(Path(word), start)
+    if suffix in _PYTHON_NAMES or (_names_python(start) and not beside):
+        return python
     alone = start.startswith((b"#!", _ELF)) or (b"\0" in start and not start.startswith(_ZIP))
     starter = () if alone and may_start else _starter(suffix, start)
     if not alone and not starter:
-        fault = _not_python(path, start)
-        return Program(kind=ProgramKind.PYTHON, word=word, file=path, fault=fault)
+        return replace(python, fault=_not_python(path, start))
     return Program(
         kind=ProgramKind.FILE,
         word=word,
@@ -358,11 +367,14 @@ def _notes(path: Path, start: bytes) -> tuple[str, ...]:
         return ()
     notes = []
     if re.search(_SBATCH, start):
-        told = f"the #SBATCH lines of {path.name} are not read: give their options to hpckit submit"
-        notes.append(told)
+        notes.append(_not_read(path))
     if re.search(_SRUN, start):
         notes.append(
             f"{path.name} starts srun, which would wait for the end of this very rank: submit what "
             "it starts, or write srun --overlap --mem=0"
         )
     return tuple(notes)
+
+
+def _not_read(path: Path) -> str:
+    return f"the #SBATCH lines of {path.name} are not read: give their options to hpckit submit"

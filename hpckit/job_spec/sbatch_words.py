@@ -17,6 +17,10 @@ _KEY = r"(?a)[a-z][a-z-]*[a-z]"
 _GRES = ("gres", "tres-per-task")
 # Names, lists of them, feature expressions and node ranges are all in here.
 _WORD_SIGNS = "_.,:@%+=*&|()[]/-"
+_VARIABLES = (
+    "A job gets the variables of the shell: NAME=VALUE hpckit submit ... For all jobs, use `env:` "
+    "and `pass_env:` in the site's YAML."
+)
 
 # sbatch(1): what is hpckit's own to say, and what to use or to know instead.
 OWN: Mapping[str, str] = {
@@ -27,9 +31,9 @@ OWN: Mapping[str, str] = {
     "cpus-per-task": "Use --cpus-per-task.",
     "dependency": "Use --after JOBID.",
     "error": "Output is in the run's folder: hpckit logs.",
-    "export": "Use `env:` and `pass_env:` in the site's YAML.",
-    "export-file": "Use `env:` and `pass_env:` in the site's YAML.",
-    "get-user-env": "Use `env:` and `pass_env:` in the site's YAML.",
+    "export": _VARIABLES,
+    "export-file": _VARIABLES,
+    "get-user-env": _VARIABLES,
     "gid": "A job is its submitter's.",
     "gpus": "Use --gpus, per node.",
     "gpus-per-node": "Use --gpus.",
@@ -50,7 +54,7 @@ OWN: Mapping[str, str] = {
     "ntasks-per-socket": "Use --gpus or --tasks-per-node.",
     "open-mode": "Logs are appended, so that restarts lose nothing.",
     "output": "Output is in the run's folder: hpckit logs.",
-    "parsable": "",
+    "parsable": "Use --json.",
     "quiet": "",
     "requeue": "Use --max-requeues.",
     "signal": "Use --max-requeues.",
@@ -63,7 +67,7 @@ OWN: Mapping[str, str] = {
     "verbose": "",
     "version": "",
     "wait": "Use --wait.",
-    "wrap": "Use hpckit submit serial PROGRAM.",
+    "wrap": "Use hpckit submit serial bash --gpus 0 -- -c 'COMMAND'.",
     **{
         name: f"Use --{name}."
         for name in ("account", "constraint", "exclude", "partition", "qos", "reservation")
@@ -71,21 +75,22 @@ OWN: Mapping[str, str] = {
 }
 # sbatch(1) of Slurm 22.05 to 25.05: what `--sbatch` passes on. `OWN` has the others.
 _PASSED = frozenset((
-    "bb", "bbf", "begin", "cluster-constraint", "comment", "consolidate-segments", "container",
-    "container-id", "contiguous", "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu",
-    "deadline", "delay-boot", "distribution", "exclusive", "extra", "extra-node-info", "gpu-bind",
-    "gpu-freq", "gres", "gres-flags", "hint", "hold", "licenses", "mail-type", "mail-user",
-    "mcs-label", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice",
-    "no-kill", "nodefile", "nodelist", "oom-kill-step", "overcommit", "oversubscribe", "power",
-    "prefer", "priority", "profile", "propagate", "reboot", "resv-ports", "segment",
-    "sockets-per-node", "stepmgr", "switches", "thread-spec", "threads-per-core", "time-min",
-    "tmp", "tres-bind", "tres-per-task", "wckey",
+    "acctg-freq", "bb", "bbf", "begin", "cluster-constraint", "comment", "consolidate-segments",
+    "container", "container-id", "contiguous", "core-spec", "cores-per-socket", "cpu-freq",
+    "cpus-per-gpu", "deadline", "delay-boot", "distribution", "exclusive", "extra",
+    "extra-node-info", "gpu-bind", "gpu-freq", "gres", "gres-flags", "hint", "hold", "licenses",
+    "mail-type", "mail-user", "mcs-label", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus",
+    "network", "nice", "no-kill", "nodefile", "nodelist", "oom-kill-step", "overcommit",
+    "oversubscribe", "power", "prefer", "priority", "profile", "propagate", "reboot", "resv-ports",
+    "segment", "sockets-per-node", "stepmgr", "switches", "thread-spec", "threads-per-core",
+    "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
 ))  # fmt: skip
 _SHORT: Mapping[str, str] = {
     "-a": "array", "-B": "extra-node-info", "-b": "begin", "-D": "chdir", "-d": "dependency",
     "-e": "error", "-F": "nodefile", "-G": "gpus", "-H": "hold", "-i": "input", "-k": "no-kill",
     "-L": "licenses", "-M": "clusters", "-m": "distribution", "-O": "overcommit", "-o": "output",
-    "-S": "core-spec", "-s": "oversubscribe", "-W": "wait", "-w": "nodelist",
+    "-q": "qos", "-S": "core-spec", "-s": "oversubscribe", "-W": "wait", "-w": "nodelist",
+    "-x": "exclude",
 }  # fmt: skip
 
 

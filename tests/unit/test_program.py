@@ -256,6 +256,10 @@ def test_a_batch_script_is_told_that_its_options_are_not_read(
     assert "#SBATCH lines of batch.sh are not read: give their options to hpckit" in said.err
     assert "batch.sh starts srun, which would wait" in said.err
     assert f"#   /bin/bash {here}/batch.sh\n" in said.out
+    (here / "batch.py").write_text("#!/usr/bin/env python3\n\n# A job.\n#SBATCH --nodes=2\n1\n")
+    assert "lines of batch.py are" in cli("submit", "serial", "batch.py", "--dry-run").err
+    (here / "batch.py").write_text('"""Submits."""\nJOB = """\n#SBATCH --nodes=2\n"""\n')
+    assert "#SBATCH" not in cli("submit", "serial", "batch.py", "--dry-run").err
     (here / "batch.sh").write_text("#!/bin/bash\nsrun --mem=0 --overlap python train.py # srun\n")
     assert "starts srun" not in cli("submit", "serial", "batch.sh", "--dry-run").err
 
