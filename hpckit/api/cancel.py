@@ -33,7 +33,9 @@ from hpckit.submission.waiting import cancel as cancel_runs
 from hpckit.submission.waiting import refuse_of_others
 
 
-def cancel(runs: Run | str | int | Iterable[Run | str | int | Sequence[Run]]) -> RunList:
+def cancel(
+    runs: Run | str | int | Path | Iterable[Run | str | int | Path | Sequence[Run]],
+) -> RunList:
     """End runs, or remove them from the queue; those that are over stay as they were.
 
     Runs that try one again (`retry=`) end with it.
@@ -51,7 +53,7 @@ def cancel(runs: Run | str | int | Iterable[Run | str | int | Sequence[Run]]) ->
     """
     rows = runs_or_ids(runs)
     every = RunList(row for row in rows if isinstance(row, Run))
-    words = [str(row) for row in rows if not isinstance(row, Run)]
+    words = [row for row in rows if isinstance(row, str)]
     done = cancel_called(words, None, log, [run._folder for run in every])
     for run in every:
         run._answer = None  # what was said of it before

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from hpckit.api.run import Run
 from hpckit.api.run_list import RunList
 from hpckit.errors import RequestError
-from hpckit.job_spec.arguments import FUNCTION, checked, each_of, maybe
+from hpckit.job_spec.arguments import FUNCTION, JOB, checked, each_of, job_word, maybe, shown
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
 from hpckit.text import in_line, simulated
@@ -77,7 +78,7 @@ def status_of(runs: Sequence[Run], *, in_full: bool = False) -> list[RunStatus]:
 
 @checked(timeout=Seconds | None, look=maybe(FUNCTION))
 def wait(
-    runs: Run | str | int | Iterable[Run | str | int | Sequence[Run]],
+    runs: Run | str | int | Path | Iterable[Run | str | int | Path | Sequence[Run]],
     timeout: float | None = None,
     *,
     look: Callable[[list[RunStatus]], None] | None = None,
@@ -88,7 +89,7 @@ def wait(
     itself stays its own: its state, ranks, logs.
 
     Args:
-        runs: runs, arrays, maps, or ids of runs; one alone, or several in a list.
+        runs: runs, arrays, maps, or ids or folders of runs; one alone, or several in a list.
         timeout: so many seconds at most.
         look: sees what they are, each time Slurm was asked.
 
@@ -128,20 +129,20 @@ def _may_be_tried_again(status: RunStatus) -> bool:
     return not status.good and bool(status.run.record["request"].get("retry"))
 
 
-def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' own
-    """Return each run or id of one, or of several.
+def runs_or_ids(given: Any) -> list[Run | str]:  # noqa: ANN401  # users' own
+    """Return each run, or the words that mean one: its id or folder.
 
     Raises:
         RequestError: something is neither.
     """
     rows = each_of(given)
     for row in rows:
-        if not isinstance(row, Run | str | int) or isinstance(row, bool):
-            raise RequestError(f"{row!r} is neither a run nor the id of one.")
-    return rows
+        if not isinstance(row, Run) and not JOB.fits(row):
+            raise RequestError(f"{shown(row, 'runs')} is neither a run nor the id of one.")
+    return [row if isinstance(row, Run) else job_word(row) for row in rows]
 
 
-def _called(given: Run | str | int) -> Iterable[Run]:
+def _called(given: Run | str) -> Iterable[Run]:
     if isinstance(given, Run):
         return [given]
     from hpckit.api.lookup import runs  # noqa: PLC0415  # seldom: most programs hold their runs

@@ -53,7 +53,7 @@ def _is_path(given: object) -> bool:
 
 
 def _is_job(given: object) -> bool:
-    return _is_path(given) or (isinstance(given, int) and not isinstance(given, bool))
+    return _is_path(given) or (type(given) is int and abs(given) <= _LONG)
 
 
 def _is_text_or_number(given: object) -> bool:

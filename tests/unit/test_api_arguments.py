@@ -120,7 +120,12 @@ def test_a_list_may_have_arrays_and_maps_beside_runs(here: Path) -> None:
     made = [make_run(here / "runs", f"a-{at}", job_id=f"{at}", executor="local") for at in range(4)]
     one, *rest = map(handle, made)
     given = [one, hpckit.RunList(rest[:2]), hpckit.Calls(rest[2:]), 7]  # type: ignore[type-var]
-    assert runs_or_ids(given) == [one, *rest, 7]
+    assert runs_or_ids(given) == [one, *rest, "7"]
+    assert runs_or_ids(one.dir) == runs_or_ids([one.dir]) == [str(one.dir)]
+    with pytest.raises(hpckit.RequestError, match=r"a number of many digits is neither a run"):
+        hpckit.wait(10**5000)
+    with pytest.raises(hpckit.RequestError, match=r"job=a number of many digits must be a run"):
+        hpckit.find(10**5000)
     assert spec_values({"after": given}) == {"after": ("0", "1", "2", "3", "7")}
     with pytest.raises(hpckit.RequestError, match=r"\{'a': 1\} is neither a run"):
         hpckit.cancel({"a": 1})  # type: ignore[arg-type]
