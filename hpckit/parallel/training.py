@@ -55,11 +55,9 @@ class Learner(Protocol):
 def devices_of(words: Sequence[str]) -> list[str] | None:
     """Return what `--devices` says, as `find_replicas` takes it; None means all.
 
-    A word is one device, or several with commas or blanks between them.
+    A word is one device, or several with commas between them.
     """
-    if list(words) == ["all"]:
-        return None
-    return [one for part in ",".join(words).split(",") for one in part.split() or [""]]
+    return None if list(words) == ["all"] else [one.strip() for one in ",".join(words).split(",")]
 
 
 def task_of(args: Namespace) -> Task:

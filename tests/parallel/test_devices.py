@@ -7,7 +7,6 @@ from hpckit.parallel.devices import device_of_rank, find_replicas
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored import MirroredStrategy
 from hpckit.parallel.mpi import Ranks
-from hpckit.parallel.training import devices_of
 
 pytestmark = pytest.mark.torch
 
@@ -226,17 +225,3 @@ def test_no_job_trains_on_cpus_beside_gpus_that_torch_does_not_see(
 def test_words_for_all_ranks(words: tuple[str, ...], wanted: str) -> None:
     ranks = Ranks(rank=3, size=4, local_rank=1, local_size=2)
     assert str(ranks.choose_device(words)) == wanted
-
-
-@pytest.mark.parametrize(
-    ("words", "devices"),
-    [
-        (["all"], None),
-        (["GPU:0,GPU:1"], ["GPU:0", "GPU:1"]),
-        (["GPU:0", "GPU:1"], ["GPU:0", "GPU:1"]),
-        (["GPU:0 GPU:1, cpu:1"], ["GPU:0", "GPU:1", "cpu:1"]),  # one word, as --set hands it over
-        (["GPU:0,,cpu:1"], ["GPU:0", "", "cpu:1"]),  # which no device is
-    ],
-)
-def test_devices_are_parted_by_commas_and_blanks(words: list[str], devices: object) -> None:
-    assert devices_of(words) == devices
