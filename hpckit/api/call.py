@@ -39,9 +39,8 @@ _SCRIPT = str(Path(in_job.__file__).resolve())
 # What cloudpickle calls the file of all code.
 _NO_FILE = "<dynamic-code>"
 # The second flag of `gpus` is an option of `submit`, too.
-_OURS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"} | {
-    *("strategy", "runs", "gpus_per_node")
-}
+_MORE = {"strategy", "runs", "gpus_per_node"}
+_OURS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"} | _MORE
 _BESIDE = "The function's own arguments stand beside it: hpckit.call(function, 3, seed=1)"
 # Words of `hpckit.submit` that calls of functions have in another way.
 _ELSEWHERE = {
