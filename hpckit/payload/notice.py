@@ -171,6 +171,14 @@ def parent_of(pid: int) -> int | None:
     return int(fields[PARENT]) if fields else None
 
 
+def is_below(pid: int, above: int) -> bool:
+    """Say whether a process was started by another, or by one that this one started, and so on."""
+    parent = parent_of(pid)
+    while parent and parent != above:
+        parent = parent_of(parent)
+    return parent == above
+
+
 def slurm_tells_all(task: Task) -> bool:
     """Say whether Slurm sends a step's signals to scripts, too, and not only to supervisors.
 

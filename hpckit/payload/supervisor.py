@@ -19,7 +19,7 @@ from hpckit.payload.children import (
     stop_all,
 )
 from hpckit.payload.environment import threads
-from hpckit.payload.notice import parent_of, slurm_tells_all
+from hpckit.payload.notice import is_below, parent_of, slurm_tells_all
 from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import restart_count, task_number
@@ -162,8 +162,7 @@ class LauncherProcess:
         for row in left:
             # Until the script has begun, the record names the process that will start it.
             above = parent_of(row.pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(row.pid if above in (None, self._child.pid) else above, signal.SIGUSR2)
+            self._send(row.pid if above in (None, self._child.pid) else above, signal.SIGUSR2)
 
     def noted(self, signum: int) -> None:
         """Nothing: the ranks' records are their own."""
@@ -187,8 +186,13 @@ class LauncherProcess:
         if slurm_tells_all(self.task):
             return  # Slurm has signalled the scripts
         for row in self._here():
+            self._send(row.pid, signum)
+
+    def _send(self, pid: int, signum: int) -> None:
+        """Signal a process of a rank's record, unless it is gone, and its number another's."""
+        if self._child is not None and is_below(pid, self._child.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(row.pid, signum)
+                os.kill(pid, signum)
 
     def _here(self) -> list[RankRecord]:
         """Return the records of this node's ranks that have not ended."""

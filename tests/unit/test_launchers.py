@@ -227,21 +227,32 @@ def test_the_first_of_the_table_that_can_is_taken(
 def test_signals_reach_scripts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, to_child: list, to_scripts: list
 ) -> None:
-    """mpirun hands on two by itself; torchrun would die: the scripts of this node are told."""
+    """mpirun hands on two by itself; torchrun would die: the scripts of this node are told.
+
+    None that the launcher has not started: it has the number of a rank that is gone.
+    """
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    scripts = [child.pid for child in started]
     heard: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, signum: heard.append((pid, signum)))
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))  # this machine's may name linuxproc
-    for number in range(8):  # the last has ended
-        write_rank(tmp_path, rank(number, pid=100 + number, ended=11.0 if number == 7 else None))
+    for number, pid in enumerate([101, 102, 103, 104, *scripts, 1, os.getpid() + 1]):
+        write_rank(tmp_path, rank(number, pid=pid, ended=11.0 if number == 7 else None))
     process = LauncherProcess(replace(task("slurm"), launcher=name, run_dir=str(tmp_path)), ("x",))
-    child = SimpleNamespace(poll=lambda: None, send_signal=lambda signum: heard.append((0, signum)))
+    child = SimpleNamespace(
+        pid=os.getpid(), poll=lambda: None, send_signal=lambda signum: heard.append((0, signum))
+    )
     monkeypatch.setattr(process, "_child", child)
     for signum in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         process.forward(signum)
+    monkeypatch.undo()  # kill() is the real one again
+    for script in started:
+        script.kill()
+        script.wait()
     assert [signum for pid, signum in heard if pid == 0] == to_child
-    assert [signum for pid, signum in heard if pid == 104] == to_scripts
-    assert {pid for pid, _ in heard if pid} == ({104, 105, 106} if to_scripts else set())
+    assert [signum for pid, signum in heard if pid == scripts[0]] == to_scripts
+    assert {pid for pid, _ in heard if pid} == (set(scripts) if to_scripts else set())
 
 
 @pytest.mark.torch
