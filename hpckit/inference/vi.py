@@ -7,7 +7,7 @@ its users change an import. What differs is listed in docs/mpi_vi.md.
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from hpckit.inference.same_fit import (
     shapes,
     simulators,
 )
+from hpckit.inference.settings import COMPARED, check_settings
 from hpckit.inference.shares import Draws, Prior
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks, find_ranks
@@ -131,25 +132,7 @@ class VI:
 
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
-        _check_choice("diff_mode", self.diff_mode, ("reverse", "forward"))
-        _check_choice(
-            "gradient_estimation_method", self.gradient_estimation_method, ("pathwise", "score")
-        )
-        counts = (
-            "n_samples_per_epoch",
-            "n_samples_regularisation",
-            "regularisation_block",
-            "checkpoint_every",
-        )
-        maybe = ("samples_per_call", "jacobian_chunk_size")
-        given = [name for name in maybe if getattr(self, name) is not None]
-        _check_counts(**{name: getattr(self, name) for name in (*counts, *given)})
-        if not self.w >= 0:
-            raise SetupError(f"w is {self.w}: it must be at least 0")
-        if not self.gradient_clipping_norm > 0:
-            raise SetupError(
-                f"gradient_clipping_norm is {self.gradient_clipping_norm}: it must be more than 0"
-            )
+        check_settings(self)
         self.objective = self._objective()
         self.ranks, self.device = self.objective.ranks, torch.device(self.device)
         if self.optimizer is None:
@@ -331,17 +314,9 @@ class VI:
         if not self.check_ranks or self.files.ranks.size == 1:
             return
         made, told = simulators(self.loss, self.posterior_estimator.modules())
-        settings |= told | self.objective.settings
-        # What changes a gradient, the step that a rank takes by it, or which messages it sends.
-        for name in (
-            "baseline",
-            "diff_mode",
-            "gradient_clipping_norm",
-            "initialize_estimator_to_prior",
-            "initialization_lr",
-            "resume",
-        ):
-            settings[name] = getattr(self, name)
+        settings |= (
+            told | self.objective.settings | {name: getattr(self, name) for name in COMPARED}
+        )
         settings["the shapes of the estimator's weights"] = shapes(self.posterior_estimator)
         settings["the optimizer's settings"] = optimizer_settings(self._steps)
         refuse_differences(self.files.ranks, {"the data": data, **made}, settings)
@@ -401,16 +376,3 @@ class VI:
     def _tell(self, line: str) -> None:
         if self.files.ranks.leads and self.progress_bar:
             say(line)
-
-
-def _check_choice(name: str, word: str, choices: Iterable[str]) -> None:
-    if word not in choices:
-        raise SetupError(f"{name} is {word!r}: it must be one of {', '.join(choices)}")
-
-
-def _check_counts(**counts: int) -> None:
-    for name, number in counts.items():
-        if not hasattr(number, "__index__"):
-            raise SetupError(f"{name} is {number!r}: it must be a whole number")
-        if number < 1:
-            raise SetupError(f"{name} is {number}: it must be at least 1")
