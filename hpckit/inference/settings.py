@@ -1,12 +1,9 @@
 """What a fit is told: which values make sense, and which must be the same on all ranks."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hpckit.parallel.errors import SetupError
-
-if TYPE_CHECKING:
-    from hpckit.inference.vi import VI
 
 # Beside the settings that shape the curve: what changes a gradient, the step that a rank takes by
 # it, or which messages it sends.
@@ -18,33 +15,33 @@ COMPARED = (
     "initialization_lr",
     "resume",
 )
+_COUNTS = (
+    "n_samples_per_epoch",
+    "n_samples_regularisation",
+    "regularisation_block",
+    "checkpoint_every",
+)
 
 
-def check_settings(fit: "VI") -> None:
-    """Check the words and numbers of a fit.
+def check_settings(given: Mapping[str, Any]) -> None:
+    """Check the words and numbers of a fit, by the names of `VI`.
 
     Raises:
         SetupError: one makes no sense.
     """
-    _check_choice("diff_mode", fit.diff_mode, ("reverse", "forward"))
+    _check_choice("diff_mode", given["diff_mode"], ("reverse", "forward"))
     _check_choice(
-        "gradient_estimation_method", fit.gradient_estimation_method, ("pathwise", "score")
+        "gradient_estimation_method", given["gradient_estimation_method"], ("pathwise", "score")
     )
-    counts = (
-        "n_samples_per_epoch",
-        "n_samples_regularisation",
-        "regularisation_block",
-        "checkpoint_every",
-    )
-    maybe = ("samples_per_call", "jacobian_chunk_size")
-    given = [name for name in maybe if getattr(fit, name) is not None]
-    _check_counts(**{name: getattr(fit, name) for name in (*counts, *given)})
-    if not fit.w >= 0:
-        raise SetupError(f"w is {fit.w}: it must be at least 0")
-    if not fit.gradient_clipping_norm > 0:
-        raise SetupError(
-            f"gradient_clipping_norm is {fit.gradient_clipping_norm}: it must be more than 0"
-        )
+    maybe = [
+        name for name in ("samples_per_call", "jacobian_chunk_size") if given[name] is not None
+    ]
+    _check_counts(**{name: given[name] for name in (*_COUNTS, *maybe)})
+    weight, norm = given["w"], given["gradient_clipping_norm"]
+    if not weight >= 0:
+        raise SetupError(f"w is {weight}: it must be at least 0")
+    if not norm > 0:
+        raise SetupError(f"gradient_clipping_norm is {norm}: it must be more than 0")
 
 
 def _check_choice(name: str, word: str, choices: Iterable[str]) -> None:

@@ -132,7 +132,7 @@ class VI:
 
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
-        check_settings(self)
+        check_settings(vars(self))
         self.objective = self._objective()
         self.ranks, self.device = self.objective.ranks, torch.device(self.device)
         if self.optimizer is None:
