@@ -148,9 +148,9 @@ class Warned:
         taken = self.ending.settle()
         said = self.ending.said()
         if not (code or self.task.warned) and said >= {PREEMPTED, TERMINATED}:
-            ended = self._all_ended()
+            over = self._all_ended()
             # Others may save for longer: srun would end them. Slurm ends all with the grace time.
-            _wait(lambda: ended() or self._failed(), math.inf)
+            _wait(lambda: over() or self._failed(), math.inf)
             raise JobError(_ENDED_ON_TERM)
         early = stopped_early(said, code) or bool(taken and code)
         follows = self._attempt < self.task.chain
