@@ -27,6 +27,9 @@ WARNED, DEAF, SENT, NO_CHECKPOINT = "warned", "no-handler", "sent", "no-checkpoi
 # time has begun; the job is in the queue again; the job ends. Any rank's supervisor also writes the
 # last one, before it ends the script.
 PREEMPTED, REQUEUED, OVER = "preempted", "requeued", "over"
+# Written by a supervisor that passes SIGTERM on: the script handles it. Such a script may save what
+# it has, and end with 0 before its work is done.
+TERMINATED = "sent-sigterm"
 # Written by rank 0's supervisor: it requeued the job for the time limit, not for a preemption.
 LIMIT = "limit"
 # Written by the same: the next job of the chain goes on. srun's status may be another rank's.

@@ -189,15 +189,15 @@ def bad_nodes(
     found = []
     for (where, host), rows in by_node.items():
         rows.sort(key=lambda row: row.when, reverse=True)
-        until = rows[0].when + span * min(_jobs(rows), _MOST_TIMES)
+        until = rows[0].when + span * min(max(_jobs(rows), 1), _MOST_TIMES)
         if now < until:
             found.append(BadNode(cluster=where, host=host, events=tuple(rows), until=until))
     return sorted(found, key=lambda row: row.events[0].when, reverse=True)
 
 
 def _jobs(rows: Iterable[NodeEvent]) -> int:
-    """Count the jobs that met events; an array is one."""
-    return len({(row.job_id or "").partition("_")[0] for row in rows})
+    """Count the jobs that met events; an array is one. What was added by hand is of no job."""
+    return len({row.job_id.partition("_")[0] for row in rows if row.job_id})
 
 
 def remember(events: Iterable[NodeEvent], now: float) -> tuple[NodeEvent, ...]:

@@ -43,6 +43,7 @@ from hpckit.sinks import (
     Notify,
     find_notify,
 )
+from hpckit.stop_marks import PREEMPTED, marks, marks_of
 from hpckit.units import parse_moment
 
 _POLL_S = 1.0
@@ -167,6 +168,7 @@ class Teller:
             elapsed_s=time.time() - self._began,
             limit_min=job.limit_min,
             attempts_left=self._attempt < job.max_requeues,
+            preempted=PREEMPTED in marks(marks_of(job.folder, 0), self._attempt),
             taken_away=_taken_away,
             never_begun=lambda: never_begun(job.folder),
         )

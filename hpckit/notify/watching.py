@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, open_regular
 from hpckit.frozen import frozen
+from hpckit.job_ends.causes import TAKEN_AWAY
 from hpckit.job_ends.tracebacks import START, error_line, last_error
 from hpckit.notify.event import COMPLETED, FAILED, STOPPED, TIMEOUT
 from hpckit.payload.children import REQUEUE_STATUS
@@ -137,6 +138,7 @@ def ending(
     elapsed_s: float,
     limit_min: int,
     attempts_left: bool,
+    preempted: bool,
     taken_away: Callable[[], bool],
     never_begun: Callable[[], str | None],
 ) -> Ending:
@@ -150,6 +152,7 @@ def ending(
         elapsed_s: since it began.
         limit_min: its time limit.
         attempts_left: whether it may be started again.
+        preempted: whether a grace time had begun; its signal goes to the ranks alone.
         taken_away: asks whether the scheduler is ending the job.
         never_begun: asks why there is no rank, though the script ended with 0; None: not known.
     """
@@ -171,6 +174,9 @@ def ending(
         return Ending(state=TIMEOUT, detail=limit, goes_on=attempts_left)
     if stopped or not status:
         return Ending(state=STOPPED, goes_on=attempts_left)
+    if preempted:
+        again = attempts_left and taken_away()
+        return Ending(state=STOPPED, detail=TAKEN_AWAY, goes_on=again)
     where = "" if ranks else " before a rank began"
     detail = f"the job script ended with status {status}{where}"
     return Ending(state=FAILED, detail=detail, goes_on=attempts_left and taken_away())

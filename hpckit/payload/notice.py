@@ -20,6 +20,8 @@ from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 _WARNING = signal.SIGUSR2
 # Slurm's default, for when slurm.conf cannot be read.
 _KILL_WAIT_S = 30.0
+# Signals that no program but a shell handles all of.
+_BY_EXIT_TRAP = (signal.SIGSYS, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGALRM)
 # A script that ends so soon after the warning has ended because of it.
 _AT_ONCE_S = 1.0
 
@@ -90,8 +92,10 @@ class Notice:
         if self._sent:
             return
         able, signum = handlers_of(pid), _WARNING
-        if not able and self._by_term:
-            able, signum = handlers_of(pid, signal.SIGTERM), signal.SIGTERM
+        if self._by_term and all(map(_may_only_clean_up, able)):
+            by_term = handlers_of(pid, signal.SIGTERM)
+            if by_term != able:
+                able, signum = by_term, signal.SIGTERM
         if not able:
             if not self._deaf:
                 self._deaf = True
@@ -134,24 +138,43 @@ def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:
     """Return a script's process if it handles a signal, else those of its children that do.
 
     A shell script may have started a Python that handles it. The children of a process that
-    handles it, such as the workers of its data loader, are that process's own business.
+    handles it, such as the workers of its data loader, are that process's own business. But bash
+    with a trap of EXIT shows a handler of every signal that ends it (sig.c of bash,
+    initialize_terminating_signals), and may have no trap of this one: then its children are asked.
     """
-    if handles(pid, signum):
-        return [pid]
-    return [found for child in _children(pid) for found in handlers_of(child, signum)]
+    itself = [pid] if handles(pid, signum) else []
+    if itself and not _may_only_clean_up(pid):
+        return itself
+    below = [found for child in _children(pid) for found in handlers_of(child, signum)]
+    return below or itself
 
 
 def handles(pid: int, signum: int) -> bool:
     """Say whether a process has a handler for a signal."""
+    return _has(_caught(pid), signum)
+
+
+def _may_only_clean_up(pid: int) -> bool:
+    """Say whether a process may be a bash whose one trap is that of EXIT."""
+    caught = _caught(pid)
+    return all(_has(caught, number) for number in _BY_EXIT_TRAP)
+
+
+def _has(mask: int, signum: int) -> bool:
+    return bool(mask >> (signum - 1) & 1)
+
+
+def _caught(pid: int) -> int:
+    """Return the signals for which a process has handlers, as a mask."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return 0
     for line in status.splitlines():
         name, _, mask = line.partition(":")
         if name == "SigCgt":
-            return bool(int(mask, 16) >> (signum - 1) & 1)
-    return False
+            return int(mask, 16)
+    return 0
 
 
 def _children(pid: int) -> Iterator[int]:

@@ -52,9 +52,10 @@ from hpckit.payload.environment import (
     why_not,
 )
 from hpckit.payload.last_line import end_with
-from hpckit.payload.notice import Notice, slurm_tells_all
+from hpckit.payload.notice import Notice, handlers_of, slurm_tells_all
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
+from hpckit.processes import GROUP, RUN_STATE, stat_fields
 from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stop_marks import (
@@ -64,6 +65,7 @@ from hpckit.stop_marks import (
     PREEMPTED,
     REQUEUED,
     SENT,
+    TERMINATED,
     add_mark,
     failed_with,
     marks,
@@ -107,6 +109,8 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._sampler: Popen[bytes] | None = None
         self._stop_at: float | None = None
+        self._savers: list[int] = []
+        self._able: list[int] = []
         self._recorder = Recorder(task, place)
         self._marks = marks_of(task.folder, place.rank)
         self._job = marks_of(task.folder, 0)
@@ -210,7 +214,12 @@ class RankProcess:
         if self._slurm_warns:
             # The handler of `hpckit.parallel` may have taken Slurm's SIGTERM for a preemption.
             add_mark(self._marks, restart_count(), OVER)
-        if self._child and self._child.poll() is None:
+        runs = self._child is not None and self._child.poll() is None
+        if self._child and runs:
+            self._savers = handlers_of(self._child.pid, signal.SIGTERM) or self._savers
+        if self._savers or self._able:
+            add_mark(self._marks, restart_count(), TERMINATED)
+        if self._child and runs:
             signal_group(self._child, signal.SIGTERM)
         if self._stop_at is not None:
             return
@@ -301,6 +310,9 @@ class RankProcess:
         for _ in until_ended(child, _POLL_S):
             if child.returncode is None:
                 self._notice.deliver(child.pid)
+                if self.slurm_tells and not self._able:
+                    # It may answer Slurm's own signal before `stop` looks.
+                    self._able = handlers_of(child.pid, signal.SIGTERM)
                 self._look(None)
                 self._end_without_gpu(child, stderr)
             if told is None and (told := line.told()) is not None:
@@ -318,12 +330,25 @@ class RankProcess:
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
+        self._let_save(child.pid)
         notes.met = line.met(child.pid)
         if child.returncode in (-signal.SIGTERM, -signal.SIGINT):
             self._hear()
         if notes.own_error:
             return 1
         return shell_status(child.returncode) if told is None else told
+
+    def _let_save(self, group: int) -> None:
+        """Give what handles SIGTERM its time, if a shell has started it.
+
+        The shell dies of the signal at once, and what it leaves is killed.
+        """
+        while self._stop_at is None or time.monotonic() < self._stop_at:
+            left = [fields for pid in self._savers if (fields := stat_fields(pid))]
+            if not any(row[GROUP] == str(group) and row[RUN_STATE] != "Z" for row in left):
+                return
+            self._look(None)
+            time.sleep(_POLL_S)
 
     def _end_without_gpu(self, child: "Popen[bytes]", stderr: IO[bytes]) -> None:
         """End a script that has to do without its GPU, if another node has GPUs."""

@@ -33,7 +33,15 @@ from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document, timeline_document
 from hpckit.stats.summary.coverage import enough_of_each
 from hpckit.stats.summary.figures import JobUse, SourceNote
-from hpckit.stop_marks import NO_CHECKPOINT, PREEMPTED, REQUEUED, marks, marks_of, stopped_early
+from hpckit.stop_marks import (
+    NO_CHECKPOINT,
+    PREEMPTED,
+    REQUEUED,
+    TERMINATED,
+    marks,
+    marks_of,
+    stopped_early,
+)
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import all_ended
 from hpckit.units import parse_moment
@@ -138,11 +146,12 @@ def _ended_as(run: Run, ranks: Sequence[RankRecord], said: set[str]) -> JobState
     if REQUEUED in said or not all_ended(ranks, run.ranks):
         return JobState.UNKNOWN
     stopped = any(row.exit_code for row in ranks)
-    if not stopped and NO_CHECKPOINT not in said and not stopped_early(said, 0):
+    if not (stopped or stopped_early(said, 0) or said & {NO_CHECKPOINT, TERMINATED}):
         return JobState.COMPLETED
     if told:
         return JobState.PREEMPTED
-    return JobState.CANCELLED if stopped and cancel_asked(run.dir) else JobState.UNKNOWN
+    ended = stopped or TERMINATED in said
+    return JobState.CANCELLED if ended and cancel_asked(run.dir) else JobState.UNKNOWN
 
 
 def _as_asked(job: JobUse, run: Run, environ: Mapping[str, str]) -> JobUse:

@@ -16,7 +16,7 @@ from hpckit.payload.task import GOES_ON
 from hpckit.run_folders.ranks import own_failures
 from hpckit.slurm import control
 from hpckit.slurm.states import JobRecord, JobState
-from hpckit.stop_marks import NEXT, NO_CHECKPOINT, add_mark, marks, marks_of
+from hpckit.stop_marks import NEXT, NO_CHECKPOINT, TERMINATED, add_mark, marks, marks_of
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, write_end
 from hpckit.submission.checkpoints import Checkpoints
 from hpckit.submission.verdict import LATE_S, contradiction, not_begun
@@ -107,7 +107,9 @@ class Link(Watched):
 
     def _end(self, status: int) -> LinkEnd:
         """Return how this job ended, by the exit status of its command."""
-        if status in (0, GOES_ON) or self._lost:
+        # Who handles SIGTERM may save and end with 0: what sent the signal says what follows.
+        told = not status and TERMINATED in marks(marks_of(self.run_dir, 0), self.number)
+        if (status in (0, GOES_ON) and not told) or self._lost:
             outcome = Outcome.GOES_ON if status else Outcome.COMPLETE
             end = LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
         else:

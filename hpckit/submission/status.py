@@ -88,8 +88,14 @@ class RunStatus:
 
     @property
     def by_accounting(self) -> bool:
-        """Whether its exit status is accounting's word, and no rank's own."""
-        return self.source == SlurmSource.SACCT and first_failure(self.ranks) is None
+        """Whether its exit status is accounting's word, and no rank's own.
+
+        Where every rank has ended with 0, it is hpckit's own, as of one that saved and may not go
+        on: those are under 128.
+        """
+        well = len(self.ranks) == self.run.ranks and all(row.exit_code == 0 for row in self.ranks)
+        by_rank = well or first_failure(self.ranks) is not None
+        return self.source == SlurmSource.SACCT and not by_rank
 
     @property
     def exit_words(self) -> str:

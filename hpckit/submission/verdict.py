@@ -152,6 +152,7 @@ def unless_over(
         NO_CHECKPOINT,
         PREEMPTED,
         REQUEUED,
+        TERMINATED,
         stopped_early,
     )
 
@@ -166,7 +167,8 @@ def unless_over(
     if state is not JobState.PREEMPTED or not (told or any(PREEMPTED in row for row in earlier)):
         return state
     if all_ended(ranks, planned) and not any(row.exit_code for row in ranks):
-        return state if told and stopped_early(said, 0) else JobState.COMPLETED
+        early = stopped_early(said, 0) or TERMINATED in said
+        return state if told and early else JobState.COMPLETED
     return JobState.FAILED if own_failures(ranks) and not told else state
 
 

@@ -3,6 +3,7 @@
 Each supervisor passes the warning on to its scripts; the supervisor of rank 0 decides for the job.
 """
 
+import math
 import os
 import signal
 import sys
@@ -25,8 +26,10 @@ from hpckit.stop_marks import (
     NEXT,
     NO_CHECKPOINT,
     OVER,
+    PREEMPTED,
     REQUEUED,
     SENT,
+    TERMINATED,
     add_mark,
     failed_with,
     make_file,
@@ -47,6 +50,11 @@ _AGAIN_S = 5.0
 # Slurm may warn so much earlier than it was asked to: sbatch(1), --signal.
 _EARLIEST_S = 60.0
 _NOT_AGAIN = "What it saved stays in the run's folder; `hpckit resubmit` begins anew, in another."
+_ENDED_ON_TERM = (
+    "Slurm preempted the job, which may not start again. The script handled its SIGTERM and "
+    "ended with status 0, so its work may not be complete: the job has FAILED. What it saved stays "
+    "in the run's folder; with --max-requeues a job goes on after a preemption."
+)
 _ANEW = (
     "The job is requeued, but nothing in the run's checkpoints/ is newer than the start of this "
     "attempt. If the script keeps its checkpoints elsewhere, --checkpoint PATTERN names them."
@@ -139,6 +147,11 @@ class Warned:
         self.ending.hear_why()
         taken = self.ending.settle()
         said = self.ending.said()
+        if not (code or self.task.warned) and said >= {PREEMPTED, TERMINATED}:
+            over = self._all_ended()
+            # Others may save for longer: srun would end them. Slurm ends all with the grace time.
+            _wait(lambda: over() or self._failed(), math.inf)
+            raise JobError(_ENDED_ON_TERM)
         early = stopped_early(said, code) or bool(taken and code)
         follows = self._attempt < self.task.chain
         # A script that does not listen is ended where another job takes the place of a requeue.
@@ -182,13 +195,18 @@ class Warned:
 
     def _wait_for_ranks(self) -> None:
         """Wait until the other ranks have saved their state and ended."""
+        ended = self._all_ended()
+        _wait(lambda: ended() or self.ending.passed_on, self._deadline())
+
+    def _all_ended(self) -> Callable[[], bool]:
+        """Return what says whether all ranks have recorded their end."""
         left = list(range(self.task.nodes * self.task.tasks_per_node))
 
         def ended() -> bool:
             drop_ended(left, self.task.folder, self._attempt)
-            return not left or self.ending.passed_on
+            return not left
 
-        _wait(ended, self._deadline())
+        return ended
 
     def _deadline(self) -> float:
         """Return until when the ranks may save; a third of the delay later Slurm kills them."""
@@ -288,18 +306,17 @@ class Warned:
         if self.task.warned and self._told_at is not None:
             raise JobError(
                 f"Slurm signalled a time limit or a preemption, and {_all_used(self.task)}. The "
-                f"script got SIGUSR2 to save its state and has ended. {_NOT_AGAIN}"
+                f"script was told to save its state, and has ended. {_NOT_AGAIN}"
             )
         raise JobError(
-            "The script stopped before its work was done, and --max-requeues "
-            f"{self.task.max_requeues} allows no other attempt. {_NOT_AGAIN}"
+            f"The script stopped before its work was done, and {_all_used(self.task)}. {_NOT_AGAIN}"
         )
 
 
 def _all_used(task: Task) -> str:
     if task.chain:
-        return f"the run has used all {task.chain} follow-up jobs of --chain"
-    return f"the job has used all {task.max_requeues} requeues of --max-requeues"
+        return f"--chain {task.chain} has no other job"
+    return f"--max-requeues {task.max_requeues} allows no other attempt"
 
 
 def _wait(done: Callable[[], bool], until: float) -> None:

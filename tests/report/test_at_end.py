@@ -11,7 +11,16 @@ import pytest
 
 from hpckit.report import at_end
 from hpckit.run_folders.runs import read_run
-from hpckit.stop_marks import NO_CHECKPOINT, PREEMPTED, REQUEUED, SENT, STOPPED, add_mark, marks_of
+from hpckit.stop_marks import (
+    NO_CHECKPOINT,
+    PREEMPTED,
+    REQUEUED,
+    SENT,
+    STOPPED,
+    TERMINATED,
+    add_mark,
+    marks_of,
+)
 from tests.report.made import START, make_run, write_samples
 
 ENV = {
@@ -108,6 +117,8 @@ def ranks_of(folder: Path, *changes: dict[str, Any], restart: int = 0) -> None:
         (({}, {"exit_code": 3}), (PREEMPTED,), "PREEMPTED", 3),
         (({}, {}), (PREEMPTED,), "COMPLETED", 0),
         (({}, {}), (PREEMPTED, STOPPED), "PREEMPTED", 0),
+        (({}, {}), (PREEMPTED, TERMINATED), "PREEMPTED", 0),
+        (({}, {}), (TERMINATED,), "UNKNOWN", None),  # scancel, and it saved
         ((STOPPED_RANK, STOPPED_RANK), (PREEMPTED, REQUEUED), "UNKNOWN", None),
         (({}, {}), (REQUEUED,), "UNKNOWN", None),
         (({}, {}), (SENT,), "UNKNOWN", None),  # work may be left undone

@@ -67,11 +67,13 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     alone = ("--gpus", "0", "--partition", "short", "--retry", "fail")
     ends = desk.submit("serial", patient, *LAST[:2], *alone)
     pair = desk.submit("mpi", patient, "--nodes", "2", *LAST[:2], *alone[:4])
+    # One that saves and ends with 0, where nothing may start it again.
+    undone = desk.submit("serial", SCRIPTS / "saves_on_term.py", *LAST[:2], *alone[:4])
     assert eventually(lambda: "step 20\n" in said_by_0(saves))
     run_dir = Path(job["run_dir"])
     logs = [run_dir / "logs" / f"{rank}.out" for rank in range(8)]
     assert eventually(lambda: all(log.exists() and log.read_text() for log in logs))
-    for one in (job, ends, pair):
+    for one in (job, ends, pair, undone):
         assert eventually(Path(one["run_dir"], "port-0").exists)
     whole = (*EVERYTHING, "--sbatch", "exclusive", "--partition", "urgent")
     urgent = desk.submit("ddp", SCRIPTS / "seen.py", *whole)
@@ -101,6 +103,12 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
         assert desk.over(one["job_id"])["state"] == "PREEMPTED"
         assert desk.call("logs", one["job_id"], "--errors").out.startswith(TAKEN_AWAY)
         assert {row["restart"] for row in attempts(one["run_dir"], 0)} == {0}
+    # Neither is its work done, nor may what waits for it by afterok begin.
+    assert desk.over(undone["job_id"])["state"] == "PREEMPTED"
+    assert desk.call("wait", undone["job_id"], expect=1).out.endswith("exit status 1\n")
+    assert Path(undone["run_dir"], "saved").exists()
+    log = desk.call("logs", undone["job_id"], "--errors").out
+    assert "Slurm preempted the job, which may not start again" in log
     line, *page = desk.call("status", ends["job_id"]).out.splitlines()
     assert "PREEMPTED" in line
     assert "jobs with a higher priority took its nodes" in line

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,9 @@ def test_a_node_on_which_several_jobs_failed_counts_longer() -> None:
     many = [event(days_ago=1, job=str(number)) for number in range(50)]
     [node] = bad_nodes(many, 1e9)
     assert node.until == 1e9 + 55 * DAY  # four times at most
+    by_hand = replace(event(days_ago=1), what="slow", job_id=None)
+    [node] = bad_nodes([event(days_ago=2), by_hand], 1e9)
+    assert (node.what, node.until) == ("slow", 1e9 + 13 * DAY)  # of one job, and of nobody's
 
 
 def test_the_newest_come_first_and_clocks_that_jump_change_little(here: Path) -> None:

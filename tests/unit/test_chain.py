@@ -19,7 +19,7 @@ from hpckit.run_folders.index import add_to_index
 from hpckit.run_folders.ranks import write_rank
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
-from hpckit.stop_marks import NEXT, NO_CHECKPOINT, SENT, add_mark, marks, marks_of
+from hpckit.stop_marks import NEXT, NO_CHECKPOINT, OVER, SENT, TERMINATED, add_mark, marks, marks_of
 from hpckit.submission import chain as chains
 from hpckit.submission import chained, follow_up
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write_end
@@ -279,6 +279,28 @@ def test_what_rank_0_has_decided_counts_and_not_another_ranks_status(
     said = read_end(chain.dir)
     assert said is not None
     assert said.outcome is (Outcome.GOES_ON if goes_on else Outcome.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("log", "word", "outcome"),
+    [
+        (PREEMPTED, TERMINATED, Outcome.GOES_ON),
+        (TIME_LIMIT, TERMINATED, Outcome.GOES_ON),
+        (CANCELLED, TERMINATED, Outcome.FAILED),
+        (PREEMPTED, OVER, Outcome.COMPLETE),  # it had ended before the signal
+    ],
+)
+def test_who_saves_on_sigterm_and_ends_with_0_may_have_work_left(
+    chain: Run, controller: Controller, monkeypatch, log: str, word: str, outcome: Outcome
+) -> None:
+    add_mark(marks_of(chain.dir, 0), 0, word)
+    write_rank(chain.dir, rank(0, exit_code=0, ended=20.0, consequence=True))
+    (chain.dir / "job.out").write_text(log)
+    assert link(chain, 0, "pass", monkeypatch) == 0
+    assert controller.cancelled == ([] if outcome is Outcome.GOES_ON else ["13", "12"])
+    said = read_end(chain.dir)
+    assert said is not None
+    assert said.outcome is outcome
 
 
 def test_with_checkpoint_the_next_job_needs_a_newer_one(

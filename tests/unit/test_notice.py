@@ -114,6 +114,24 @@ def test_what_a_shell_script_started_gets_it(start: Start, tmp_path: Path) -> No
     assert line_of(child) == "heard"
 
 
+def test_a_trap_of_a_shells_end_hides_no_handler_below(start: Start, tmp_path: Path) -> None:
+    """For its EXIT trap bash shows handlers of all that ends it, and would die of the signal."""
+    inner = CATCHES.replace("SIGUSR2", "SIGTERM")
+    child = start("bash", "-c", 'trap true EXIT; "$@"; true', "bash", sys.executable, "-c", inner)
+    say(child)
+    assert line_of(child) == "ready"
+    assert handles(child.pid, signal.SIGTERM)
+    found = handlers_of(child.pid, signal.SIGTERM)
+    assert [parent_of(pid) for pid in found] == [child.pid]
+    notice = Notice(tmp_path / "0", 0, by_slurm=False)
+    notice.tell(child.pid, by_term=True)
+    delivered(notice, child.pid, tmp_path / "0")
+    assert line_of(child) == "heard"
+    alone = start("bash", "-c", "trap true EXIT; echo ready; read x; true")
+    assert line_of(alone) == "ready"
+    assert handlers_of(alone.pid, signal.SIGTERM) == [alone.pid]  # it may have a trap of this one
+
+
 def test_where_slurm_signals_all_processes_hpckit_does_not(start: Start, tmp_path: Path) -> None:
     child, path = start(sys.executable, "-c", CATCHES), tmp_path / "0"
     say(child)

@@ -370,6 +370,12 @@ GOOD, CUT = rank(0, code=0), rank(0, code=143, consequence=True, error="ended by
         ({"status": 1, "ranks": [BAD], "left": True, "away": True}, ("FAILED", True)),
         ({"status": 255, "ranks": [rank(0, code=None)], "left": True, "away": True},
          ("FAILED", True)),
+        # In a grace time, whose signal does not go to the job script.
+        ({"status": 143, "ranks": [CUT], "preempted": True}, ("STOPPED", False)),
+        ({"status": 1, "ranks": [GOOD], "preempted": True}, ("STOPPED", False)),
+        ({"status": 1, "ranks": [CUT], "preempted": True, "left": True}, ("STOPPED", False)),
+        ({"status": 1, "ranks": [GOOD, BAD], "preempted": True}, ("FAILED", False)),
+        ({"status": 0, "ranks": [GOOD], "preempted": True}, ("COMPLETED", False)),
         ({"status": 85, "ranks": [GOOD]}, ("STOPPED", True)),
         ({"status": 144, "ranks": [GOOD]}, ("STOPPED", True)),
         ({"status": 0, "ranks": []}, ("COMPLETED", False)),  # a template of its own
@@ -384,6 +390,7 @@ def test_how_an_end_is_judged(words: dict[str, Any], expected: tuple[str, bool])
         elapsed_s=words.get("s", 100.0),
         limit_min=60,
         attempts_left=words.get("left", False),
+        preempted=words.get("preempted", False),
         taken_away=lambda: words.get("away", False),
         never_begun=lambda: words.get("why"),
     )

@@ -34,7 +34,7 @@ from hpckit.run_folders.ranks import RankRecord, read_ranks, write_rank
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
-from hpckit.stop_marks import SENT, marks, marks_of
+from hpckit.stop_marks import SENT, TERMINATED, marks, marks_of
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +155,64 @@ def test_a_signal_that_comes_before_the_script_ends_it(tmp_path: Path) -> None:
     assert process.run() == 1
     (record,) = read_ranks(tmp_path)
     assert (record.exit_code, record.consequence) == (143, True)
+
+
+SAVES = (
+    "import pathlib, signal, sys, time\n"
+    "def save(*_):\n"
+    "    time.sleep(0.5)\n"
+    "    pathlib.Path(sys.argv[1], 'saved').touch()\n"
+    "    sys.exit()\n"
+    "signal.signal(signal.SIGTERM, save)\n"
+    "pathlib.Path(sys.argv[1], 'ready').touch()\n"
+    "time.sleep(600)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("around", "code"),
+    [("exec {}", 0), ("{}; true", 143), ("trap 'touch cleaned' EXIT; {}; true", 143)],
+)
+def test_who_saves_on_sigterm_has_its_time_also_below_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: str, code: int
+) -> None:
+    """The shell dies of the signal at once, and what it leaves would be killed."""
+    monkeypatch.chdir(tmp_path)
+    script = around.format(f'{sys.executable} -c "$0" {tmp_path}')
+    process = one_rank(tmp_path, "bash", "-c", script, SAVES)
+    told: list[bool] = []
+
+    def look(_code: int | None) -> None:
+        if not told and (tmp_path / "ready").exists():
+            told.append(True)
+            process.stop(signal.SIGTERM)
+
+    assert process.run(look) == (code and 1)
+    assert (tmp_path / "saved").exists()
+    assert (tmp_path / "cleaned").exists() == ("EXIT" in around)
+    (record,) = read_ranks(tmp_path)
+    assert record.exit_code == code
+    assert TERMINATED in marks(marks_of(tmp_path, 0), 0)
+
+
+def test_who_saves_on_a_sigterm_of_slurms_own_is_seen_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By proctrack/linuxproc; it may ignore the second one, or have ended by then."""
+    monkeypatch.setattr(rank, "slurm_tells_all", lambda _task: True)
+    process = one_rank(tmp_path, sys.executable, "-c", SAVES, str(tmp_path))
+    told: list[int] = []
+
+    def look(code: int | None) -> None:
+        child = process._child
+        if child and not told and process._able:
+            told.append(child.pid)
+            os.kill(child.pid, signal.SIGTERM)
+        if code is not None:
+            process.stop(signal.SIGTERM)
+
+    process.run(look)
+    assert TERMINATED in marks(marks_of(tmp_path, 0), 0)
 
 
 def test_a_script_that_removes_the_records_has_its_end_on_record(tmp_path: Path) -> None:

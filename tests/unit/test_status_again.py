@@ -23,6 +23,7 @@ from hpckit.stop_marks import (
     REQUEUED,
     SENT,
     STOPPED,
+    TERMINATED,
     add_mark,
     marks_of,
 )
@@ -269,6 +270,7 @@ def test_a_job_whose_ranks_had_done_their_work_at_its_time_limit_is_complete(
         (PREEMPTED, (PREEMPTED, SENT, HEARD, STOPPED), 0, "PREEMPTED"),
         (PREEMPTED, (PREEMPTED,), 3, "PREEMPTED"),
         (PREEMPTED, (REQUEUED,), 3, "PREEMPTED"),
+        (LIMIT, (PREEMPTED, TERMINATED), 0, "PREEMPTED"),
         (LIMIT, (PREEMPTED, SENT, HEARD), 0, "COMPLETED"),  # complete in its grace time
         (LIMIT, (), 0, "PREEMPTED"),  # Slurm's word is all there is
         (LIMIT, (), 3, "PREEMPTED"),

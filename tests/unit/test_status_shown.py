@@ -207,6 +207,7 @@ def test_of_many_runs_the_ones_to_look_at_come_first(tmp_path: Path) -> None:
         ("15:0", (), "exit status 15 or 143 (accounting does not tell which)"),
         ("0:15", (), "exit status 143"),  # a signal that ended the script itself is told exactly
         ("15:0", (143, 0, 0, 0), "exit status 143"),  # the rank's own record tells
+        ("1:0", (0, 0, 0, 0), "exit status 1"),  # hpckit's own, of one that saved and may not go on
         ("0:0", (), ""),  # a script's own 128, or none at all
     ],
 )

@@ -31,6 +31,7 @@ from hpckit.stop_marks import (
     REQUEUED,
     SENT,
     STOPPED,
+    TERMINATED,
     add_mark,
     mark_failed,
     marks,
@@ -413,6 +414,36 @@ def test_of_a_job_that_never_goes_on_it_is_written_down_what_ended_it(
     assert said == (words - {OVER} if launcher == "mpirun" else words)
 
 
+@pytest.mark.parametrize(
+    ("fate", "words", "fails"),
+    [
+        (PREEMPTED, (TERMINATED,), True),
+        (PREEMPTED, (), False),  # it has no handler, so it was complete before the signal
+        (OVER, (TERMINATED,), False),  # Slurm itself says CANCELLED or TIMEOUT
+    ],
+)
+def test_who_saves_on_sigterm_and_may_not_go_on_is_not_complete(
+    script: Script, fate: str, words: tuple[str, ...], fails: bool
+) -> None:
+    """It ends with 0, and Slurm would start what waits for it by afterok."""
+    script.warned, script.fates = False, iter([fate])
+
+    def saves() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        for word in words:
+            add_mark(marks_of(script._folder, 0), 0, word)
+        late = replace(record(0, 0), rank=1)
+        threading.Timer(0.5, write_rank, [script._folder, late]).start()
+
+    script.saves = saves
+    job = payload(script, max_requeues=0, tasks=2)
+    with pytest.raises(JobError, match="preempted the job") if fails else contextlib.nullcontext():
+        assert job() == {"exit_code": 0}
+    # srun would end the other rank, which saves for longer.
+    assert not fails or has_ended(script._folder, 1, 0)
+    assert script.heard == ["SIGTERM"]
+
+
 def test_who_fails_by_itself_asks_nobody(script: Script) -> None:
     script.warned, script.code, script.fates = False, 3, iter(())
     for launcher in ("srun", "mpirun"):
@@ -552,7 +583,9 @@ def test_a_script_that_saves_is_told_and_its_job_is_not_done(
 ) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     script.says = says
-    with pytest.raises(JobError, match=r"all 2 requeues of --max-requeues.* got SIGUSR2"):
+    with pytest.raises(
+        JobError, match=r"--max-requeues 2 allows no other attempt\. .* told to save"
+    ):
         payload(script, saves=True)()
     assert script.heard == ["warning"]
     assert script.no_requeue.wait(60)
@@ -572,7 +605,7 @@ def test_a_job_of_a_chain_leaves_the_rest_to_the_next(
         script.heard.clear()
         assert NEXT in marks(marks_of(script._folder, 0), int(attempt))
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    with pytest.raises(JobError, match=r"used all 2 follow-up jobs of --chain\. The script got"):
+    with pytest.raises(JobError, match=r"--chain 2 has no other job\. The script was told"):
         payload(script, **chain)()
     assert not script.no_requeue.is_set()
 
