@@ -7,7 +7,7 @@ its users change an import. What differs is listed in docs/mpi_vi.md.
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -17,6 +17,14 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from hpckit.inference.adapters import Estimator
+from hpckit.inference.checks import (
+    as_number,
+    check_choice,
+    check_counts,
+    check_course,
+    check_parts,
+    device_of,
+)
 from hpckit.inference.evaluate import Evaluation, Loss
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.objective import Objective
@@ -131,8 +139,8 @@ class VI:
 
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
-        _check_choice("diff_mode", self.diff_mode, ("reverse", "forward"))
-        _check_choice(
+        check_choice("diff_mode", self.diff_mode, ("reverse", "forward"))
+        check_choice(
             "gradient_estimation_method", self.gradient_estimation_method, ("pathwise", "score")
         )
         counts = (
@@ -143,15 +151,17 @@ class VI:
         )
         maybe = ("samples_per_call", "jacobian_chunk_size")
         given = [name for name in maybe if getattr(self, name) is not None]
-        _check_counts(**{name: getattr(self, name) for name in (*counts, *given)})
-        if not self.w >= 0:
-            raise SetupError(f"w is {self.w}: it must be at least 0")
-        if not self.gradient_clipping_norm > 0:
+        check_counts(**{name: getattr(self, name) for name in (*counts, *given)})
+        if not 0 <= as_number(self.w) < math.inf:
+            raise SetupError(f"w is {self.w!r}: it must be at least 0, and finite")
+        if not as_number(self.gradient_clipping_norm) > 0:
             raise SetupError(
-                f"gradient_clipping_norm is {self.gradient_clipping_norm}: it must be more than 0"
+                f"gradient_clipping_norm is {self.gradient_clipping_norm!r}: it must be more than 0"
             )
+        check_parts(self.loss, self.prior, self.posterior_estimator, self.optimizer)
         self.objective = self._objective()
-        self.ranks, self.device = self.objective.ranks, torch.device(self.device)
+        self.ranks = self.objective.ranks
+        self.device = device_of(self.device, self.posterior_estimator)
         if self.optimizer is None:
             self.optimizer = torch.optim.Adam(self.posterior_estimator.parameters(), lr=1e-3)
         folder = os.environ.get("HPCKIT_RUN_DIR", "") if self.out is None else str(self.out)
@@ -205,8 +215,9 @@ class VI:
 
         Raises:
             SetupError: see `step`, or the checkpoint is of another fit, or the ranks have not the
-                same data, simulator or settings.
+                same data, simulator or settings, or a number is none.
         """
+        check_course(n_epochs, max_epochs_without_improvement)
         with self.files.ranks.ending_together():
             self._compare(
                 data,
@@ -391,16 +402,3 @@ class VI:
     def _tell(self, line: str) -> None:
         if self.files.ranks.leads and self.progress_bar:
             say(line)
-
-
-def _check_choice(name: str, word: str, choices: Iterable[str]) -> None:
-    if word not in choices:
-        raise SetupError(f"{name} is {word!r}: it must be one of {', '.join(choices)}")
-
-
-def _check_counts(**counts: int) -> None:
-    for name, number in counts.items():
-        if not hasattr(number, "__index__"):
-            raise SetupError(f"{name} is {number!r}: it must be a whole number")
-        if number < 1:
-            raise SetupError(f"{name} is {number}: it must be at least 1")
