@@ -29,7 +29,7 @@ from hpckit.code.project import Source
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.job_spec.arguments import PATH, argument
-from hpckit.job_spec.sbatch_words import instead_of
+from hpckit.job_spec.sbatch_words import instead_of_word
 from hpckit.paths import here
 from hpckit.payload import function as in_job
 from hpckit.strategies import STRATEGIES
@@ -152,8 +152,7 @@ def _instead(word: str, kwargs: dict[str, Any]) -> str:
     """Say what to write for a keyword that neither the function nor hpckit takes."""
     if said := _ELSEWHERE.get(word):
         return f"{said}."
-    option = f"--{word.replace('_', '-')}"
-    return instead_of(option, kwargs[word], python=True) or nearest(word, _OURS)
+    return instead_of_word(word, kwargs[word]) or nearest(word, _OURS)
 
 
 def _refuse_lazy(function: Callable[..., object]) -> None:

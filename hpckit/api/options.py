@@ -21,13 +21,15 @@ _TARGET = Kind("the name of a workload or a strategy", lambda given: isinstance(
 
 # Options of the command line, and of sbatch, that are functions of their own here.
 _SCRIPT = "hpckit.script(), with all other words the same, returns the job script"
+_DOCUMENT = "A run has it as attributes; run.status().document() is what status --json prints"
 _CHECK = "hpckit.check(), with all other words the same, asks Slurm whether and when it would start"
 _FUNCTIONS = {
     "dry_run": f"{_SCRIPT}; run.preview() returns what run.resubmit() would submit",
     "check": f"{_CHECK}; run.preview().check() does so for run.resubmit()",
     "test_only": _CHECK,
     "follow": "run.wait() ends when it is over; hpckit.wait(run, look=...) hears of it meanwhile",
-    "json": "A run has it as attributes; run.status().document() is what status --json prints",
+    "json": _DOCUMENT,
+    "parsable": _DOCUMENT,
     "wait": "What has been submitted waits by its wait(), as in hpckit.scale(...).wait()",
 }
 

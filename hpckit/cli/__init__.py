@@ -8,7 +8,8 @@ that `hpckit --help` starts in a tenth of a second. A command parses, calls `hpc
   submission), `left_running` (what goes on without a command), `view` (a run's status),
   `chosen_task` and `followed` (logs), `rebuild`.
 - Everything is printed by `output`, which escapes control characters; `written` are the files that
-  a user names. `mistakes` explains command lines that are wrong.
+  a user names. `mistakes` explains command lines that are wrong, with
+  the words of `other_programs`.
 - Without typer, for a quick start: `front` (`--help`), `show_stats`, and for the Tab key
   `completing`, which reads words.json (`make docs` writes it); `completion` installs it in a shell.
 - The live screen, all that knows Textual: `top_screen`, `top_list`, `top_pages`, `top_work`

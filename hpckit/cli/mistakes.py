@@ -18,35 +18,6 @@ from hpckit.errors import RequestError
 from hpckit.units import is_ascii_number
 
 _TYPED = "hpckit.typed"
-# What other programs call what hpckit has under another name.
-_ELSEWHERE = {
-    "-n": "--gpus or --tasks-per-node",
-    "--ntasks": "--gpus or --tasks-per-node",
-    "--ntasks-per-node": "--gpus or --tasks-per-node",
-    "--nproc-per-node": "--gpus or --tasks-per-node",
-    "--nproc_per_node": "--gpus or --tasks-per-node",
-    "-c": "--cpus-per-task",
-    "--mem": "--mem-gb",
-    "--nnodes": "--nodes",
-    "--job-name": "--name",
-    "--walltime": "--time",
-    "--dependency": "--after",
-}
-# What other programs have as commands, and hpckit as options.
-_AS_OPTION = ("completion", "help", "version")
-# What Slurm and other programs call what hpckit's commands do.
-_COMMANDS = {
-    **dict.fromkeys(("run", "sbatch", "launch", "exec"), "submit"),
-    **dict.fromkeys(("history", "list", "ls", "ps", "queue", "runs", "sacct", "squeue"), "jobs"),
-    **dict.fromkeys(("info", "show", "state"), "status"),
-    **dict.fromkeys(("delete", "kill", "scancel", "stop"), "cancel"),
-    **dict.fromkeys(("again", "rerun", "restart"), "resubmit"),
-    **dict.fromkeys(("job_stats", "jobstats", "seff", "usage"), "stats"),
-    **dict.fromkeys(("cat", "log", "output", "tail"), "logs"),
-    **dict.fromkeys(("gc", "prune", "rm"), "clean"),
-    **dict.fromkeys(("alloc", "salloc", "srun", "ssh"), "shell"),
-    **dict.fromkeys(("htop", "nodes", "nvtop", "sinfo", "watch"), "top"),
-}
 # A word of a line to type that is longer, as an array's values may be, is cut.
 _LONGEST_WORD = 80
 # What typer calls a kind of number, which its versions spell differently, and what people do.
@@ -78,7 +49,7 @@ class Commands(TyperGroup):
     def make_context(self, info_name: Any, args: list[str], **more: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
         """Read the options before the command."""
         typed = tuple(args)
-        with _told(typed):
+        with _told(typed, more["obj"]):
             context = super().make_context(info_name, args, **more)
         context.meta[_TYPED] = typed
         return context
@@ -98,7 +69,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         """Read the command's options and run it."""
-        with _told(ctx.meta[_TYPED]):
+        with _told(ctx.meta[_TYPED], ctx.obj):
             return super().invoke(ctx)
 
 
@@ -128,7 +99,7 @@ def _strict(kind: Any) -> Any:  # noqa: ANN401
 
 
 @contextlib.contextmanager
-def _told(typed: tuple[str, ...]) -> Iterator[None]:
+def _told(typed: tuple[str, ...], own: tuple[str, ...]) -> Iterator[None]:
     """Turn what typer refuses into an error of ours; help that it prints as one stays help."""
     try:
         yield
@@ -137,25 +108,33 @@ def _told(typed: tuple[str, ...]) -> Iterator[None]:
         usage = hasattr(error, "format_message") and getattr(error, "exit_code", 0) == 2
         if not usage or said.startswith("Usage:"):
             raise
-        raise RequestError(explain(error, typed)) from error
+        raise RequestError(explain(error, typed, own)) from error
 
 
-def explain(error: Exception, typed: tuple[str, ...]) -> str:
-    """Return the line about a usage error of typer's, for the words that were typed."""
+def explain(error: Exception, typed: tuple[str, ...], own: tuple[str, ...] = ()) -> str:
+    """Return the line about a usage error of typer's.
+
+    Args:
+        error: typer's.
+        typed: the words before `--`.
+        own: those after it, of the user's program.
+    """
     command = typed[0] if typed and not typed[0].startswith("-") else ""
     message = str(getattr(error, "message", ""))
     if hasattr(error, "possibilities"):
-        return _unknown_option(error, command, typed)
+        return _unknown_option(error, command, typed, own)
     if message.startswith("Got unexpected extra argument"):
-        return _too_many(error, message, command, typed)
+        return _too_many(error, message, command, typed, own)
     if message.startswith("No such command"):
+        from hpckit.cli.other_programs import AS_OPTION, COMMANDS  # noqa: PLC0415  # as below
+
         of_group = getattr(getattr(error, "ctx", None), "parent", None) is not None
         if of_group:
             return f"{message} {_see(error, '')}"
-        if command in _AS_OPTION:
+        if command in AS_OPTION:
             option = "install-completion" if command == "completion" else command
             return f"No such command {command!r}. It is an option: hpckit --{option}."
-        if meant := _COMMANDS.get(command):
+        if meant := COMMANDS.get(command):
             message = f"No such command {command!r}. Did you mean {meant!r}?"
         return f"{message} To submit a workload or a program: hpckit submit NAME. {_see(error, '')}"
     said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
@@ -175,47 +154,66 @@ def _see(error: Exception, command: str) -> str:
     return f"See `{_path(error, command)} --help`."
 
 
-def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> str:
+def _unknown_option(
+    error: Exception, command: str, typed: tuple[str, ...], own: tuple[str, ...]
+) -> str:
     option = str(getattr(error, "option_name", ""))
     context = getattr(error, "ctx", None)
     known = [name for row in context.command.params for name in row.opts] if context else []
-    import difflib  # noqa: PLC0415  # --help starts without it
+    import difflib  # noqa: PLC0415  # no command needs these but for a mistake
+
+    from hpckit.cli.other_programs import JOBS, LAUNCHERS, OPTIONS  # noqa: PLC0415
 
     by_itself = f"--no-{option.removeprefix('--')}"
     close = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
-    other = _ELSEWHERE.get(option.partition("=")[0]) if command == "submit" else None
+    name = option.partition("=")[0]
+    other = OPTIONS.get(name) if command == "submit" else None
     meant = other or (close[0] if close else None)
     what = f"{_path(error, command)} has no option {option}."
     hint = f" Did you mean {meant}?" if meant else ""
     if by_itself in known:
         hint = f" It does that without one; {by_itself} switches it off."
+    elif name in JOBS and context and _takes_a_job(context.command):
+        job = _value(option, typed)
+        hint = f" A job's id stands alone: {_path(error, command)} {shlex.quote(job or 'JOBID')}."
+    elif command == "submit" and name.replace("_", "-") in LAUNCHERS:
+        hint = f" {LAUNCHERS[name.replace('_', '-')]}"
     elif not other and "--sbatch" in known:
         from hpckit.api.options import of_sbatch  # noqa: PLC0415  # as above
 
-        instead = of_sbatch(option.partition("=")[0], _value(option, typed) or None)
+        instead = of_sbatch(name, _value(option, typed) or None)
         # Of this command, not of submit: a shell has neither --nodes nor --wait.
         if instead and set(re.findall(r"(?<!\S)--[a-z][a-z-]*", instead)) <= set(known):
             hint = f" {instead}"
     if command == "submit":
-        return f"{what}{hint} {_where_own_words_go(option, typed)}"
+        return f"{what}{hint} {_where_own_words_go(option, typed, own, sure=not hint)}"
     if command == "sample":
         last = "The command and its own options go last, after `--`: hpckit sample -- python x.py"
         return f"{what}{hint} {last}"
-    if command == "resubmit":
+    if command == "resubmit" and name not in JOBS:
         return f"{what}{hint} {_by_set(option, typed)}"
     if not command and not hint:
         return f"{what} Write the command first, its options after it: hpckit COMMAND [OPTIONS]."
     return f"{what}{hint} {_see(error, command)}"
 
 
-def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
+def _takes_a_job(command: Any) -> bool:  # noqa: ANN401
+    return any(str(row.metavar).startswith("JOBID") for row in command.params)
+
+
+def _where_own_words_go(
+    option: str, typed: tuple[str, ...], own: tuple[str, ...], *, sure: bool
+) -> str:
+    """Say where an option of the user's program goes; `sure`: it can be nothing else."""
     words = [word for word in typed[1:3] if not word.startswith("-")]
     if len(words) < 2:
         return f"{_by_set(option, typed)} Your own program's arguments go last, after `--`."
-    own, _ = _given(option, typed)
-    rest = [*typed[1 : own.start], *typed[own.stop :], "--", *typed[own]]
+    there, _ = _given(option, typed)
+    rest = [*typed[1 : there.start], *typed[there.stop :], "--", *typed[there], *own]
     # Among other letters, as in -fn4, it is no word that could be moved.
-    line = f": hpckit submit {shlex.join(map(_cut, rest))}" if typed[own] else "."
+    line = f": hpckit submit {shlex.join(map(_cut, rest))}" if typed[there] else "."
+    if not sure:
+        return f"If it is your program's, it goes last, after `--`{line}"
     return f"Your program's own arguments go last, after `--`{line}"
 
 
@@ -247,13 +245,16 @@ def _value(option: str, typed: tuple[str, ...]) -> str:
     return _given(option, typed)[1]
 
 
-def _too_many(error: Exception, message: str, command: str, typed: tuple[str, ...]) -> str:
+def _too_many(
+    error: Exception, message: str, command: str, typed: tuple[str, ...], own: tuple[str, ...]
+) -> str:
     extra = message.partition("argument(s) (")[2].removesuffix(")")
     if command == "submit":
-        own = [word for word in typed if word in extra.split()]
-        line = shlex.join(map(_cut, [*(word for word in typed if word not in own), "--", *own]))
+        more = [word for word in typed if word in extra.split()]
+        rest = [word for word in typed if word not in more]
         # Unless a word stands there twice, say as an option's value, or has spaces.
-        line = f": hpckit {line}" if " ".join(own) == extra else "."
+        line = f": hpckit {shlex.join(map(_cut, [*rest, '--', *more, *own]))}"
+        line = line if " ".join(more) == extra else "."
         return (
             f"submit takes a NAME and a PROGRAM, and there is more: {extra}. Put quotes round a "
             "path with spaces, commas between values of --array; your program's own arguments go "

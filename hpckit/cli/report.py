@@ -8,7 +8,7 @@ import typer
 from hpckit.api import slow_answers_told
 from hpckit.cli.arguments import JsonOption, RunsOption
 from hpckit.cli.output import note, print_json, room, say, say_note, show_text, table
-from hpckit.cli.written import write
+from hpckit.cli.written import check_files, write
 from hpckit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def report(
     if schema:
         print_json(report_schema())
         return
+    check_files({"html": html})
     if template is not None:
         report_template(template)  # before Slurm is asked, which may take minutes
     with slow_answers_told(say_note):

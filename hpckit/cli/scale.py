@@ -204,10 +204,6 @@ class Outputs:
                     f"--{word} needs figures, and --no-wait does not wait for them: leave it out, "
                     "and give it to `hpckit scale --from STUDY` later."
                 )
-        for kind, path in drawn.items():
-            named = path is None or is_stdout(path) or path.suffix.lower() == f".{kind}"
-            if not named:
-                raise RequestError(f"--{kind} {str(path)!r}: the file's name must end in .{kind}.")
         printed = [word for word, given in (("json", self.json), ("csv", self.csv)) if given]
         check_files(self._files, printed)
         if any(self.pictures):

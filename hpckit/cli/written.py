@@ -26,8 +26,11 @@ def check_files(files: Mapping[str, Path | None], printed: Sequence[str] = ()) -
         printed: options that print there, too.
 
     Raises:
-        RequestError: several would go there, or a picture to a terminal.
+        RequestError: several would go there, or a picture to a terminal, or a file's name says that
+            it is of another kind.
     """
+    for kind, path in files.items():
+        _refuse_other_kind(kind, path)
     ours = [name for name, path in files.items() if is_stdout(path)]
     several = [f"--{name} -" for name in ours] + [f"--{name}" for name in printed if ours]
     if len(several) > 1:
@@ -39,6 +42,20 @@ def check_files(files: Mapping[str, Path | None], printed: Sequence[str] = ()) -
         raise RequestError(
             f"--{name} - is not for a terminal: give the name of a file, or a pipe, as in "
             f"--{name} - > FILE."
+        )
+
+
+def _refuse_other_kind(name: str, path: Path | None) -> None:
+    """Refuse a picture by a wrong name, and a page in place of another file, say of a script."""
+    if path is None or is_stdout(path):
+        return
+    suffix = path.suffix.lower()
+    if name in ("png", "svg") and suffix != f".{name}":
+        raise RequestError(f"--{name} {str(path)!r}: the file's name must end in .{name}.")
+    if name == "html" and suffix not in ("", ".html", ".htm") and path.is_file():
+        raise RequestError(
+            f"--html {str(path)!r}: this file is there already, and by its name it is not a page. "
+            "Give a name that ends in .html."
         )
 
 

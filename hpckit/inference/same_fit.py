@@ -18,7 +18,7 @@ from torch import nn
 
 from hpckit.inference.contacts import Contacts
 from hpckit.inference.data_digest import digest
-from hpckit.inference.model import Model
+from hpckit.inference.model import L2Loss, Model
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
 
@@ -32,11 +32,11 @@ _SHARE = (
     "hpckit.inference.mpi_setup (see docs/mpi_vi.md)"
 )
 _SETTING = "Give all ranks the same"
-_OFF = "If it must differ, VI(check_ranks=False) does not compare"
+_OFF = ". If it must differ, VI(check_ranks=False) does not compare"
 
 
 def refuse_differences(
-    ranks: Ranks, made: Mapping[str, object], settings: Mapping[str, object]
+    ranks: Ranks, made: Mapping[str, object], settings: Mapping[str, object], more: str = _OFF
 ) -> None:
     """Check that all ranks have the same; all of them call this, with the same names in order.
 
@@ -46,6 +46,7 @@ def refuse_differences(
         ranks: all of them.
         made: what a script makes, by names such as "the data".
         settings: numbers and words, by their names.
+        more: ends the error.
 
     Raises:
         SetupError: something differs; on all ranks.
@@ -64,7 +65,7 @@ def refuse_differences(
         return
     others = _numbers(differs.any(dim=1).nonzero().flatten().tolist())
     advice = _SHARE if any(name in made for name in found) else _SETTING
-    raise SetupError(f"not the same on {others} as on rank 0: {', '.join(found)}. {advice}. {_OFF}")
+    raise SetupError(f"not the same on {others} as on rank 0: {', '.join(found)}. {advice}{more}")
 
 
 def _numbers(ranks: list[int]) -> str:
@@ -74,15 +75,21 @@ def _numbers(ranks: list[int]) -> str:
     return f"ranks {told}{', ...' if len(ranks) > 4 else ''}"
 
 
-def simulators(loss: object, leave_out: Iterable[object] = ()) -> dict[str, object]:
-    """Return what of a loss's simulators must be equal on all ranks, by its name.
+def simulators(
+    loss: object, leave_out: Iterable[object] = ()
+) -> tuple[dict[str, object], dict[str, object]]:
+    """Return what of a loss's simulators must be equal on all ranks: what was made, and settings.
 
     Args:
         loss: looked through: attributes, closures, the global names that a function uses.
         leave_out: objects that are not looked at, such as the estimator.
+
+    Returns:
+        Both by their names, as `refuse_differences` takes them.
     """
     contacts: list[object] = []
     steps: list[object] = []
+    horizons: list[object] = []
     weights: list[object] = []
     counted: set[nn.Module] = set()
     for one in _held(loss, {id(each) for each in leave_out}):
@@ -90,14 +97,19 @@ def simulators(loss: object, leave_out: Iterable[object] = ()) -> dict[str, obje
             contacts.append((one.n_agents, one.starts_and_columns))
         if isinstance(one, Model):
             steps.append(getattr(one, "n_timesteps", None))
+        if isinstance(one, L2Loss):
+            horizons.append(one.gradient_horizon)
         if isinstance(one, nn.Module) and one not in counted:
             counted.update(one.modules())
             # No buffers: a simulator's may tell of its last run, which rank 0 alone has had.
             weights.append(dict(one.named_parameters()))
-    return {
+    made: dict[str, object] = {
         "the contacts of the simulator": contacts,
-        "the steps of the simulator": steps,
         "the weights of the networks in the loss": weights,
+    }
+    return made, {
+        "the steps of the simulator": steps,
+        "the gradient horizon of the loss": horizons,
     }
 
 

@@ -95,7 +95,7 @@ class VI:
         on_epoch: called on each rank after each epoch, counted from 1, with its figures.
         check_ranks: compare data, simulator and settings of all ranks when a fit begins. What is
             not plain (numbers, texts, tensors, arrays, frames, and lists or dicts of them) is not
-            compared.
+            compared, nor is the prior.
 
     Attributes:
         losses_hist: lists `total`, `loss`, `regularisation`, one number per epoch.
@@ -341,11 +341,21 @@ class VI:
         self._compared = True
         if not self.check_ranks or self.files.ranks.size == 1:
             return
-        made = {"the data": data, **simulators(self.loss, self.posterior_estimator.modules())}
-        settings |= self.objective.settings
+        made, told = simulators(self.loss, self.posterior_estimator.modules())
+        settings |= told | self.objective.settings
+        # What changes a gradient, the step that a rank takes by it, or which messages it sends.
+        for name in (
+            "baseline",
+            "diff_mode",
+            "gradient_clipping_norm",
+            "initialize_estimator_to_prior",
+            "initialization_lr",
+            "resume",
+        ):
+            settings[name] = getattr(self, name)
         settings["the shapes of the estimator's weights"] = shapes(self.posterior_estimator)
         settings["the optimizer's settings"] = optimizer_settings(self._steps)
-        refuse_differences(self.files.ranks, made, settings)
+        refuse_differences(self.files.ranks, {"the data": data, **made}, settings)
 
     def _begin(self) -> bool:
         """Make all ranks start from the same weights: a checkpoint's, or rank 0's.

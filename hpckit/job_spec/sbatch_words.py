@@ -85,6 +85,15 @@ _PASSED = frozenset((
     "segment", "sockets-per-node", "stepmgr", "switches", "thread-spec", "threads-per-core",
     "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
 ))  # fmt: skip
+# What submitit's executors take, and hpckit's functions have under another name.
+_SUBMITIT: Mapping[str, str] = {
+    "additional_parameters": "sbatch={...}",
+    "array_parallelism": "parallel=",
+    "cpus": "cpus_per_task=",
+    "setup": "env=, or `setup:` in the site's YAML",
+    "signal_delay_s": "max_requeues=",
+    "timeout_min": "time=, in minutes or as '1h30m'",
+}
 _SHORT: Mapping[str, str] = {
     "-a": "array", "-B": "extra-node-info", "-b": "begin", "-D": "chdir", "-d": "dependency",
     "-e": "error", "-F": "nodefile", "-G": "gpus", "-H": "hold", "-i": "input", "-k": "no-kill",
@@ -185,13 +194,32 @@ def _joined(value: object) -> str:
     return ",".join(map(as_word, rows))
 
 
-def instead_of(option: str, value: object = None, *, python: bool = False) -> str | None:
+def instead_of_word(word: str, value: object) -> str | None:
+    """Say what to write in Python for a word that sbatch or submitit has; None: neither has it.
+
+    Args:
+        word: as `mem` or `slurm_mem`, as submitit has sbatch's.
+        value: what was given.
+    """
+    bare = word.removeprefix("slurm_")
+    if bare in _SUBMITIT:
+        return f"Use {_SUBMITIT[bare]}."
+    key = bare.replace("_", "-")
+    said = instead_of(f"--{key}", value)
+    if said and key in OWN and said.startswith("Use --"):
+        # `Use --after JOBID.` is `Use after=.`
+        return re.sub(r"--([a-z-]+)( [A-Z]\S*\b)?", lambda at: f"{at[1].replace('-', '_')}=", said)
+    if said and key in _PASSED and " --sbatch " in said:
+        return f"As an option of sbatch: sbatch={{{key!r}: {value!r}}}."
+    return said
+
+
+def instead_of(option: str, value: object = None) -> str | None:
     """Say what to write for an option that sbatch has, and hpckit has not; None: nor has sbatch.
 
     Args:
         option: as typed, `-b` or `--begin`.
         value: what was given as its value; None if nothing.
-        python: say it in Python's words.
     """
     name = _SHORT.get(option, option.removeprefix("--"))
     if name in OWN:
@@ -206,6 +234,4 @@ def instead_of(option: str, value: object = None, *, python: bool = False) -> st
         return str(error)
     except ValueError as error:
         return f"As an option of sbatch, {error}."
-    if python:
-        return f"As an option of sbatch: sbatch={{{name!r}: {value!r}}}."
     return f"As an option of sbatch: --sbatch {shlex.quote(texts[0])}."

@@ -25,7 +25,7 @@ from hpckit.job_spec.option_words import (
     split_setting,
 )
 from hpckit.job_spec.sbatch_words import (
-    instead_of,
+    instead_of_word,
     read_sbatch,
     read_sbatch_texts,
     refuse_no_word,
@@ -291,7 +291,7 @@ def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     by_name: dict[str, str] = {}
     for word, given in words.items():
-        name = field_of(word, instead=None if word in _BY_WORD else _of_sbatch(word, given))
+        name = field_of(word, instead=None if word in _BY_WORD else instead_of_word(word, given))
         if (other := by_name.setdefault(name, word)) != word:
             raise RequestError(f"{other} and {word} are the same option. Give one of them.")
         if given is not None:
@@ -308,10 +308,6 @@ def field_of(word: str, *, instead: str | None = None) -> str:
     if word not in _BY_WORD:
         raise RequestError(f"There is no option {word!r}. {instead or nearest(word, _BY_WORD)}")
     return _BY_WORD[word]
-
-
-def _of_sbatch(word: str, given: object) -> str | None:
-    return instead_of(f"--{word.replace('_', '-')}", given, python=True)
 
 
 def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401

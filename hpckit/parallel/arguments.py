@@ -191,11 +191,17 @@ def add_out(parser: Parser) -> None:
 
 
 def refuse_unequal_ranks(
-    mine: Mapping[str, Any], of_rank_zero: Mapping[str, Any], host: str
+    mine: Mapping[str, Any], of_rank_zero: Mapping[str, Any], host: str, more: str = ""
 ) -> None:
-    """Check that a rank works at the same thing as rank zero: else they would learn nonsense.
+    """Check that a rank works at the same thing as rank zero: else their sums mean nothing.
 
     All of a job have the same arguments, but a node may have other data, or other packages.
+
+    Args:
+        mine: what it works at, by names in words or those of arguments.
+        of_rank_zero: the same of rank zero.
+        host: where this rank is.
+        more: ends the error.
 
     Raises:
         SetupError: it does not.
@@ -204,8 +210,7 @@ def refuse_unequal_ranks(
         if value != of_rank_zero[name]:
             raise SetupError(
                 f"on {host}, {name.replace('_', ' ')} is {value}, but for rank 0 it is "
-                f"{of_rank_zero[name]}: give all ranks the same arguments and the same data (with "
-                "--data auto, each takes what is installed on its node)"
+                f"{of_rank_zero[name]}: give all ranks the same arguments and the same data{more}"
             )
 
 

@@ -65,8 +65,8 @@ def keeping(submission: "Submission", runs: Path) -> Iterator[KeptCode | None]:
         except OSError as error:
             raise OutsideError(
                 f"The code cannot be kept in {store.path}: "
-                f"{error.strerror or error}. Choose another place with --runs DIR, submit "
-                f"without a copy of the code (--no-code), or mend it: {disk_advice(error)}"
+                f"{error.strerror or error}. {disk_advice(error)} Or choose another place with "
+                "--runs DIR, or submit without a copy of the code (--no-code)."
             ) from error
         yield kept
 

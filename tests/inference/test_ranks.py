@@ -108,6 +108,38 @@ def test_ranks_with_data_of_their_own_are_one_clear_error(
         assert f"error: rank 0: not the same on rank 1 as on rank 0: {named}. Make this" in said
 
 
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("gradient_clipping_norm", "gradient_clipping_norm"),  # their weights would part
+        ("resume", "resume"),  # they would wait for different messages
+        ("horizon", "the gradient horizon of the loss"),
+    ],
+)
+def test_ranks_with_settings_of_their_own_are_one_clear_error(what: str, named: str) -> None:
+    status, _, said = ended(start(2, Path(__file__).with_name("unequal.py"), what, "compared"))
+    assert status != 0
+    assert said.count("error: rank") == 1
+    assert f"not the same on rank 1 as on rank 0: {named}. Give all ranks the same" in said
+
+
+def test_the_workload_compares_its_arguments_before_all_else(tmp_path: Path) -> None:
+    """Ranks of two models would take each other's messages for something else."""
+    script = tmp_path / "of_rank_1.py"
+    script.write_text(
+        "import os, runpy, sys\n"
+        "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
+        "    sys.argv += ['--model', 'random_walk', '--n-epochs', '3']\n"
+        f"sys.path.insert(0, {str(WORKLOAD.parent)!r})\n"
+        f"runpy.run_path({str(WORKLOAD)!r}, run_name='__main__')\n"
+    )
+    status, _, said = ended(start(2, script, "--n-agents", 20, "--out", tmp_path))
+    assert status != 0
+    fault = "not the same on rank 1 as on rank 0: --model, --n-epochs. Give all ranks the same\n"
+    assert f"error: rank 0: {fault}" in said
+    assert "VI(" not in said
+
+
 def test_arrays_of_any_kind_are_shared_in_messages_of_limited_size(tmp_path: Path) -> None:
     """MPI itself has no words, dates or float16, and older ones no message of 2 GiB."""
     script = tmp_path / "small.py"

@@ -142,12 +142,12 @@ def test_a_simulator_is_found_wherever_a_loss_has_it() -> None:
     def closure(params: torch.Tensor, data: object) -> torch.Tensor:
         return model.run_and_observe(params)[0]
 
-    wanted = digest(simulators(L2Loss(model))[CONTACTS])
+    wanted = digest(simulators(L2Loss(model))[0][CONTACTS])
     assert wanted is not None
     losses = [L2Loss(ring(8)), closure, Holder().loss, partial(closure, data=None), global_loss]
-    assert [digest(simulators(one)[CONTACTS]) for one in losses] == [wanted] * len(losses)
-    assert digest(simulators(L2Loss(ring(9)))[CONTACTS]) != wanted
-    assert simulators(torch.nn.functional.mse_loss)[CONTACTS] == []
+    assert [digest(simulators(one)[0][CONTACTS]) for one in losses] == [wanted] * len(losses)
+    assert digest(simulators(L2Loss(ring(9)))[0][CONTACTS]) != wanted
+    assert simulators(torch.nn.functional.mse_loss)[0][CONTACTS] == []
 
 
 def global_loss(params: torch.Tensor, data: object) -> torch.Tensor:
@@ -159,7 +159,7 @@ GLOBAL = ring(8)
 
 def test_the_estimator_in_a_loss_is_not_compared_for_it_gets_rank_0s_weights() -> None:
     estimator, network = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
-    found = simulators([estimator, network], estimator.modules())
+    found, _ = simulators([estimator, network], estimator.modules())
     assert found["the weights of the networks in the loss"] == [dict(network.named_parameters())]
 
 

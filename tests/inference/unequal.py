@@ -1,4 +1,7 @@
-"""A user's script that draws graph and data on each rank, as blackbirds' example does."""
+"""A user's script that draws graph and data on each rank, as blackbirds' example does.
+
+Words: what is not the same on rank 1, and whether the ranks are compared.
+"""
 
 import sys
 
@@ -20,6 +23,11 @@ if sys.argv[1] == "data":
     data[0] += mpi_rank
 prior = torch.distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))
 estimator = TrainableGaussian(torch.zeros(3))
-vi = VI(L2Loss(model), prior, estimator, n_samples_per_epoch=2, n_samples_regularisation=10,
+loss = L2Loss(model)
+vi = VI(loss, prior, estimator, n_samples_per_epoch=2, n_samples_regularisation=10,
         progress_bar=False, ranks=ranks, check_ranks=sys.argv[2] == "compared")  # fmt: skip
+if mpi_rank == 1 and sys.argv[1] == "horizon":
+    loss.gradient_horizon = 2
+elif mpi_rank == 1 and hasattr(vi, sys.argv[1]):
+    setattr(vi, sys.argv[1], 0.5)
 vi.run(data, 1)

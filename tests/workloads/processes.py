@@ -53,10 +53,18 @@ def start(workload: str, *arguments: object, fresh: bool = False, **changes: obj
     )
 
 
-def start_ranks(world: int, *arguments: object, workload: str = "ddp") -> list[Process]:
-    """Start a workload once per rank, with the variables hpckit sets."""
+def start_ranks(
+    world: int,
+    *arguments: object,
+    workload: str = "ddp",
+    of_each: Callable[[int], Sequence[object]] = lambda rank: (),
+) -> list[Process]:
+    """Start a workload once per rank, with the variables hpckit sets, and each rank's own words."""
     meeting = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    return [start(workload, *arguments, RANK=r, LOCAL_RANK=r, **meeting) for r in range(world)]
+    return [
+        start(workload, *arguments, *of_each(r), RANK=r, LOCAL_RANK=r, **meeting)
+        for r in range(world)
+    ]
 
 
 def finish(*processes: Process) -> str:

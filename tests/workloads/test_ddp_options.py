@@ -187,11 +187,8 @@ def test_a_rank_that_would_train_something_else_is_named(
     of_rank_1: tuple[object, ...], fault: str, tmp_path: Path
 ) -> None:
     """The losses of a mixed training look like any others."""
-    meeting = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    words = (*SHORT, "--out", tmp_path)
-    first, other = (
-        start("ddp", *words, *more, RANK=rank, LOCAL_RANK=rank, **meeting)
-        for rank, more in enumerate([(), of_rank_1])
+    first, other = start_ranks(
+        2, *SHORT, "--out", tmp_path, of_each=lambda rank: of_rank_1 if rank else ()
     )
     said = complaint(other)
     assert re.match(rf"train\.py: error: rank 1: on \S+, {fault}.*give all ranks the same", said)

@@ -128,6 +128,41 @@ def test_what_one_rank_finds_wrong_is_said_once(tmp_path: Path) -> None:
     assert (ranks[0].communicate(timeout=280)[1], ranks[0].returncode) == ("", 1)
 
 
+@pytest.mark.parametrize(
+    ("of_rank_1", "fault"),
+    [
+        (("--velocity", "other.npy"), "the digest of --velocity is [0-9a-f]+, but for rank 0 it"),
+        (("--observed", "recorded.npy"), "the digest of some traces of --observed is "),
+        (("--nt", 90), "nt is 90, but for rank 0 it is 80"),
+        # As where a node has the same file at another place.
+        (("--velocity", "copy.npy"), None),
+    ],
+)
+def test_a_rank_that_would_invert_something_else_is_named(
+    of_rank_1: tuple[object, ...], fault: str | None, tmp_path: Path
+) -> None:
+    """Its shots' gradients would be of another model, and the misfits would not tell."""
+    for name, speed in (("velocity", 1800.0), ("copy", 1800.0), ("other", 1900.0)):
+        np.save(tmp_path / f"{name}.npy", np.full((60, 40), speed))
+    traces = np.random.default_rng(0).normal(size=(2, 20, 80)).astype(np.float32)
+    np.save(tmp_path / "traces.npy", traces)
+    np.save(tmp_path / "recorded.npy", traces[::-1])
+    flag, value = of_rank_1
+    more = (flag, tmp_path / value if isinstance(value, str) else value)
+    words = (*GRID, "--shots", 2, "--gradient", "--velocity", tmp_path / "velocity.npy")
+    if flag == "--observed":
+        words += ("--observed", tmp_path / "traces.npy")
+    ranks = start_ranks(
+        2, *words, "--out", tmp_path / "o", workload=NAME, of_each=lambda rank: more if rank else ()
+    )
+    if fault is None:
+        assert "2 ranks on 1 host" in finish(*ranks)
+        return
+    said = complaint(ranks[1])
+    assert re.match(rf"train\.py: error: rank 1: on \S+, {fault}.*give all ranks the same", said)
+    assert (ranks[0].communicate(timeout=280)[1], ranks[0].returncode) == ("", 1)
+
+
 def test_recorded_traces_without_a_known_truth(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     np.save(tmp_path / "traces.npy", random.normal(size=(2, 20, 80)).astype(np.float32))

@@ -25,7 +25,7 @@ sys.path.insert(0, str(WORKLOADS / "wave_inversion"))
 from fwi.filters import LowPass, end_taper
 from fwi.inversion import Inversion, Objective, Plan
 from fwi.shots import Replicas, Solver
-from fwi.survey import Survey, share
+from fwi.survey import Survey, share, some_traces
 from fwi.team import Team
 from fwi.velocity import Bounds, layered, rms_difference, smoothed
 
@@ -269,6 +269,14 @@ def test_the_check_of_the_grid_can_be_switched_off() -> None:
     import train
 
     assert train.make_task(arguments("--dx", "10", "--skip-grid-check")).survey.dx == 10
+
+
+@pytest.mark.parametrize(("shots", "receivers", "count"), [(1, 1, 1), (2, 5, 5), (100, 40, 16)])
+def test_some_traces_are_from_all_over_a_recording(shots: int, receivers: int, count: int) -> None:
+    numbers = np.arange(shots * receivers, dtype=np.float32).reshape(shots, receivers, 1)
+    found = some_traces(numbers)[:, 0].tolist()
+    assert len(found) == len(set(found)) == count
+    assert (found[0], found[-1]) == (0, shots * receivers - 1)
 
 
 def test_raw_and_npy_files_are_the_same_model(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,8 @@ def train(args: Namespace, place: Rank) -> None:
     box: list[Any] = [work, found]
     if place.meets:
         dist.broadcast_object_list(box)
-    refuse_unequal_ranks(work, box[0], place.host)
+    hint = " (with --data auto, each takes what is installed on its node)"
+    refuse_unequal_ranks(work, box[0], place.host, hint)
     if (checkpoint := box[1]) is not None:
         journal.resume(checkpoint)
         with restoring():

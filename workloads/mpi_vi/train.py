@@ -27,6 +27,7 @@ from problems import Problem, make_problem
 
 from hpckit.inference.gaussian import TrainableGaussian
 from hpckit.inference.progress import Figures
+from hpckit.inference.same_fit import refuse_differences
 from hpckit.inference.spline_flow import SplineFlow
 from hpckit.inference.vi import VI
 from hpckit.parallel.arguments import (
@@ -44,12 +45,18 @@ from hpckit.parallel.ranks import divide_cores, say
 from hpckit.parallel.run_folder import Metrics, make_folder
 from hpckit.parallel.stopping import stop_requested, stopping_now
 
+# Arguments that say where a rank works. All others must be the same on all ranks.
+ELSEWHERE = ("device_ids", "out")
 # Samples simulated at once: more need more memory, and are hardly faster.
 _AT_ONCE = 10
 
 
 def fit(args: Namespace, ranks: Ranks) -> None:
     """Fit, and let rank 0 report what came of it."""
+    # First of all: ranks that differ here would not even send each other the same messages.
+    given = {name: value for name, value in vars(args).items() if name not in ELSEWHERE}
+    flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    refuse_differences(ranks, {}, flags, more="")
     device = ranks.choose_device(" ".join(args.device_ids or []).replace(",", " ").split())
     share_cores(ranks, device)
     out = args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out"))

@@ -25,13 +25,14 @@ from fwi.inversion import Inversion, Objective, Plan
 from fwi.packages import need
 from fwi.pictures import draw_gradient, draw_misfit, draw_models
 from fwi.shots import Replicas, Solver
-from fwi.survey import share
+from fwi.survey import share, some_traces
 from fwi.task import Task, make_task
 from fwi.team import Stopped, Team, together
 from fwi.velocity import rms_difference
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from hpckit.parallel.arguments import refuse_other_settings
+from hpckit.inference.data_digest import digest
+from hpckit.parallel.arguments import refuse_other_settings, refuse_unequal_ranks
 from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
@@ -44,6 +45,7 @@ from hpckit.parallel.training import devices_of
 WORKLOAD = "wave_inversion"
 # Arguments that only say where and how the work is done. All others shape the misfit's curve.
 ELSEWHERE = ("devices", "shots_at_once", "checkpoint_every", "resume", "out", "skip_grid_check")
+FILES = ("velocity", "start", "observed")
 
 
 def run(args: Namespace, place: Rank) -> None:
@@ -56,6 +58,7 @@ def run(args: Namespace, place: Rank) -> None:
     meet(place)
     hosts = share_cores(place)
     task = together(place, lambda: make_task(args))
+    compare(args, task, place)
     replicas = together(place, lambda: find_devices(args.devices, place))
     writes = place.rank == 0
     out = together(place, lambda: make_folder(folder_of(args), writes=writes))
@@ -82,6 +85,26 @@ def run(args: Namespace, place: Rank) -> None:
         stopping_now()
     finally:
         team.dismiss()
+
+
+def compare(args: Namespace, task: Task, place: Rank) -> None:
+    """Check that all ranks invert the same: each has shots of its own, and reads its own files.
+
+    Files count by what is in them: nodes may have them at different places.
+
+    Raises:
+        SetupError: this rank does not invert what rank zero does.
+    """
+    mine = {name: value for name, value in settings_of(args).items() if name not in FILES}
+    for name, model in (("velocity", task.truth), ("start", task.start)):
+        if vars(args)[name]:
+            mine[f"the digest of --{name}"] = f"{digest(model):x}"
+    if task.observed is not None:
+        mine["the digest of some traces of --observed"] = f"{digest(some_traces(task.observed)):x}"
+    box = [mine]
+    if place.meets:
+        dist.broadcast_object_list(box)
+    together(place, lambda: refuse_unequal_ranks(mine, box[0], place.host))
 
 
 def folder_of(args: Namespace) -> Path:

@@ -122,6 +122,22 @@ def read_observed(path: Path, survey: Survey) -> NDArray[np.float32]:
     return found
 
 
+def some_traces(observed: NDArray[np.float32], most: int = 16) -> NDArray[np.float32]:
+    """Return up to so many traces, from the first shot and receiver to the last: [trace, sample].
+
+    Enough to tell recordings apart without reading all of them.
+    """
+    shots, receivers = observed.shape[:2]
+    count = min(most, max(shots, receivers))
+    pairs = zip(evenly(shots, count), evenly(receivers, count), strict=True)
+    return np.stack([observed[shot, receiver] for shot, receiver in pairs])
+
+
+def evenly(size: int, count: int) -> list[int]:
+    """Return `count` indices from the first to the last of `size`; of fewer some come again."""
+    return [int(index) for index in np.linspace(0, size - 1, count).round()]
+
+
 def slowest_of(*models: Model | None) -> float:
     """Return the lowest velocity of some models."""
     return min(float(model.min()) for model in models if model is not None)
