@@ -7,9 +7,9 @@ its users change an import. What differs is listed in docs/mpi_vi.md.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,6 +96,8 @@ class VI:
         check_ranks: compare data, simulator and settings of all ranks when a fit begins. What is
             not plain (numbers, texts, tensors, arrays, frames, and lists or dicts of them) is not
             compared, nor is the prior.
+        more_settings: what else a fit that goes on from a checkpoint must have as before, such as
+            the size of the simulator; numbers and words by their names.
 
     Attributes:
         losses_hist: lists `total`, `loss`, `regularisation`, one number per epoch.
@@ -136,6 +138,7 @@ class VI:
     should_stop: Callable[[], bool] = lambda: False
     on_epoch: Callable[[int, Figures], None] = lambda epoch, figures: None
     check_ranks: bool = True
+    more_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
@@ -378,7 +381,10 @@ class VI:
         return False
 
     def _restore(self, state: dict[str, Any]) -> None:
-        refuse_other_fit(self.objective.settings, state["settings"])
+        before = state["settings"]
+        # A checkpoint of an older hpckit does not have these.
+        more = {name: one for name, one in self.more_settings.items() if name in before}
+        refuse_other_fit({**self.objective.settings, **more}, before)
         refuse_other_optimizer(self._steps, state)
         restore(self.posterior_estimator, state["estimator"])
         self._steps.load_state_dict(state["optimizer"])
@@ -394,7 +400,7 @@ class VI:
             self.files.write("best_estimator.pt", self.best_estimator_state_dict)
         self.files.save(
             {
-                "settings": self.objective.settings,
+                "settings": {**self.objective.settings, **self.more_settings},
                 "estimator": self.posterior_estimator.state_dict(),
                 "optimizer": self._steps.state_dict(),
                 "optimizer_kind": type(self._steps).__name__,

@@ -1,6 +1,7 @@
 """What a script gives a fit that cannot be: each error names the value, and what to give."""
 
 import math
+from pathlib import Path
 
 import numpy
 import pytest
@@ -171,3 +172,14 @@ def test_arrays_that_ranks_share_are_data_of_the_loss() -> None:
 def test_a_gaussian_begins_with_finite_numbers(given: dict) -> None:
     with pytest.raises(SetupError, match=r"give finite numbers|sigma=inf: give one number"):
         TrainableGaussian(**given)
+
+
+def test_a_fit_goes_on_only_with_the_settings_that_a_script_names(tmp_path: Path) -> None:
+    """Another size of the simulator was another problem, and the fit went on with it."""
+    fit(out=tmp_path, more_settings={"--n-agents": 200}).run(None, 2)
+    same = fit(out=tmp_path, resume=True, more_settings={"--n-agents": 200})
+    assert len(same.run(None, 3).losses["total"]) == 3
+    with pytest.raises(SetupError, match="was made with --n-agents 200, not 300"):
+        fit(out=tmp_path, resume=True, more_settings={"--n-agents": 300}).run(None, 4)
+    # What an older checkpoint does not tell is not compared.
+    fit(out=tmp_path, resume=True, more_settings={"--n-agents": 200, "--lr": 1}).run(None, 4)
