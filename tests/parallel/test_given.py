@@ -11,6 +11,7 @@ from hpckit.parallel.dp import data_parallel
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.microbatch import MicrobatchTrainer
 from hpckit.parallel.mirrored import Callback, MirroredStrategy, compute_average_loss
+from hpckit.parallel.scratch import copy_params, train_batch
 
 pytestmark = pytest.mark.torch
 INPUTS = torch.linspace(-1, 1, 12).reshape(6, 2)
@@ -193,6 +194,19 @@ def test_variables_say_what_they_can_be() -> None:
             strategy.run(table.assign_add, (wrong,))
     table.assign(5.0)
     assert table.read().tolist() == [[5, 5], [5, 5]]
+
+
+def test_a_mean_is_not_a_loss_for_each_sample() -> None:
+    """It was divided by the samples twice: steps and losses were six times too small."""
+
+    def model(inputs: torch.Tensor, parameters: list[torch.Tensor]) -> torch.Tensor:
+        return inputs @ parameters[0]
+
+    replicas = [copy_params([torch.ones(2, 1)], "cpu") for _ in range(2)]
+    with pytest.raises(ValueError, match=r"samples has shape \(\): give a loss with reduction"):
+        train_batch(*BATCHES[0], replicas, model, nn.MSELoss(), 0.1)
+    each = nn.MSELoss(reduction="none")
+    assert train_batch(*BATCHES[0], replicas, model, each, 0.1) == pytest.approx(0)
 
 
 def test_a_state_of_something_else_is_refused() -> None:
