@@ -2,8 +2,8 @@
 
 Over `hpckit.parallel`; never imported by hpckit's commands.
 
-- The fit: `vi` (the loop), `settings`, `objective` (an epoch: each rank's share, one reduction),
-  `shares`, `evaluate`, `progress`, `same_fit` with `data_digest`, `mpi_setup`.
+- The fit: `vi` (the loop), `settings` with `checks`, `objective` (an epoch: each rank's share, one
+  reduction), `shares`, `evaluate`, `progress`, `same_fit` with `data_digest`, `mpi_setup`.
 - Posteriors: `spline_flow` with `flow_layers` and `rational_quadratic`, `gaussian`; those of other
   libraries by `adapters` and `convert`.
 - Simulators: `model` (what one must offer), `sir` with `contacts`, `random_walk`; `noise` gives

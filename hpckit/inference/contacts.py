@@ -7,6 +7,7 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
+from hpckit.inference.checks import check_counts
 from hpckit.inference.noise import Context
 from hpckit.parallel.errors import SetupError
 
@@ -53,6 +54,8 @@ class Contacts:
         Raises:
             SetupError: the graph is of another kind, or names agents that are not there.
         """
+        if n_agents is not None:
+            check_counts(0, n_agents=n_agents)
         rows, columns, known = _pairs(graph)
         self.n_agents = known if n_agents is None else n_agents
         _check(rows, columns, self.n_agents)
@@ -139,11 +142,14 @@ def _pairs(graph: Graph) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], in
         return *_both_ways(edges), len(number)
     if isinstance(graph, torch.Tensor) and graph.layout != torch.strided:
         pairs = graph.to_sparse_coo()  # type: ignore[no-untyped-call]
-        rows, columns = pairs.coalesce().indices().cpu().numpy()
+        pairs = pairs.coalesce()
+        # A zero that is written down, as after A[i, j] = 0, is not a contact.
+        rows, columns = pairs.indices()[:, pairs.values() != 0].cpu().numpy()
         return rows, columns, max(graph.shape)
     if hasattr(graph, "tocoo"):
         matrix = graph.tocoo()
-        rows, columns = (ends.astype(numpy.int64) for ends in (matrix.row, matrix.col))
+        met = matrix.data != 0
+        rows, columns = (ends[met].astype(numpy.int64) for ends in (matrix.row, matrix.col))
         return rows, columns, max(matrix.shape)
     edges = numpy.asarray(graph.cpu() if isinstance(graph, torch.Tensor) else graph)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":

@@ -44,6 +44,8 @@ class TrainableGaussian(nn.Module):
         mean = mean if mean.is_floating_point() else mean.to(torch.get_default_dtype())
         if mean.ndim != 1 or not len(mean):
             raise SetupError(f"the mean has shape {tuple(mean.shape)}: give a list of d numbers")
+        if not bool(torch.isfinite(mean).all()):
+            raise SetupError(f"the mean is {mean.tolist()}: give finite numbers")
         root = _root(mean, sigma) if covariance is None else _root_of(mean, covariance)
         self.mu = nn.Parameter(mean.detach().clone())
         self.below = nn.Parameter(root.tril(-1))
@@ -85,12 +87,16 @@ def _log_density(noise: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
 def _root(mean: torch.Tensor, sigma: float | Sequence[float] | torch.Tensor) -> torch.Tensor:
     """Return the diagonal root of the covariance for standard deviations."""
     deviation = torch.as_tensor(sigma, dtype=mean.dtype, device=mean.device)
-    if deviation.shape not in {(), (1,), mean.shape} or not bool((deviation > 0).all()):
+    if deviation.shape not in {(), (1,), mean.shape} or not bool(_positive(deviation).all()):
         raise SetupError(
             f"sigma={deviation.tolist()}: give one number above 0, or one for each of the "
             f"{len(mean)} variables; for a matrix take covariance="
         )
     return torch.diag(deviation.expand(len(mean)))
+
+
+def _positive(numbers: torch.Tensor) -> torch.Tensor:
+    return (numbers > 0) & torch.isfinite(numbers)
 
 
 def _root_of(

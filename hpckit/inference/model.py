@@ -13,6 +13,7 @@ import torch
 
 from hpckit.inference.noise import noise_of_one
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import whole
 
 # None for a model that keeps its state to itself; such a model says itself what to trim and detach.
 Series = Any
@@ -113,8 +114,10 @@ def simulate_and_observe_model(
     Raises:
         SetupError: the horizon or the shape of the parameters is wrong.
     """
-    if gradient_horizon is not None and gradient_horizon < 0:
-        raise SetupError(f"gradient_horizon is {gradient_horizon}: give 0 or more, or None.")
+    horizon = 0 if gradient_horizon is None else whole(gradient_horizon)
+    if horizon is None or horizon < 0:
+        raise SetupError(f"gradient_horizon is {gradient_horizon!r}: give 0 or more, or None.")
+    _check_numbers(params)
     if params.ndim not in (1, 2):
         raise SetupError(f"Parameters have shape {tuple(params.shape)}: give (P,) or (B, P).")
     if params.ndim == 1:
@@ -126,6 +129,12 @@ def simulate_and_observe_model(
         with noise_of_one(position):
             samples.append(_simulate(model, sample, gradient_horizon))
     return [torch.stack(seen) for seen in zip(*samples, strict=True)]
+
+
+def _check_numbers(params: object) -> None:
+    if not isinstance(params, torch.Tensor) or not params.is_floating_point():
+        given = params.dtype if isinstance(params, torch.Tensor) else type(params).__name__
+        raise SetupError(f"Parameters are a {given}: give a tensor of floating-point numbers.")
 
 
 def _simulate(
@@ -162,13 +171,15 @@ class L2Loss:
         Raises:
             SetupError: the data are not of the shape of the observable.
         """
+        if not len(data):
+            raise SetupError("The data are empty: give a list of the series that was observed.")
         seen = simulate_and_observe_model(self.model, params, self.gradient_horizon)[0]
-        shape = seen.shape[params.ndim - 1 :]
-        if data[0].shape != shape:
+        shape, wanted = seen.shape[params.ndim - 1 :], torch.as_tensor(data[0], device=seen.device)
+        if wanted.shape != shape:
             raise SetupError(
-                f"The data have shape {tuple(data[0].shape)} and the model shows {tuple(shape)}."
+                f"The data have shape {tuple(wanted.shape)} and the model shows {tuple(shape)}."
             )
         # In float64: squares of counts are beyond float32's whole numbers, and a sample's sum must
         # not depend on the batch.
-        squares = (seen.double() - data[0].to(seen.device)).square()
+        squares = (seen.double() - wanted).square()
         return squares.flatten(params.ndim - 1).mean(-1).to(seen.dtype)

@@ -10,7 +10,15 @@ from hpckit.inference.adapters import Estimator
 from hpckit.inference.evaluate import Evaluation
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.progress import Figures
-from hpckit.inference.shares import Draws, Prior, Sums, add_up, check_draws, divergence
+from hpckit.inference.shares import (
+    Draws,
+    Prior,
+    Sums,
+    add_up,
+    check_densities,
+    check_draws,
+    divergence,
+)
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
 
@@ -186,6 +194,7 @@ def score_surrogate(
     if baseline and count > 1:
         losses = losses - (losses.sum() - losses) / (count - 1)
     log_q = estimator.log_prob(thetas.detach())
+    check_densities("the estimator's log_prob()", log_q, thetas)
     return (log_q * losses.to(log_q)).sum() / count
 
 

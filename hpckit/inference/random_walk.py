@@ -1,12 +1,15 @@
 """A random walk: one step up or down at each time. The smallest model, for tutorials and tests."""
 
+import math
 from typing import ClassVar
 
 import torch
 
 from hpckit.inference import noise
+from hpckit.inference.checks import as_number, check_counts
 from hpckit.inference.model import OneStepModel
 from hpckit.inference.noise import TAU, draw_bernoulli
+from hpckit.parallel.errors import SetupError
 
 
 class RandomWalk(OneStepModel):
@@ -18,7 +21,14 @@ class RandomWalk(OneStepModel):
     batched: ClassVar[bool] = True
 
     def __init__(self, n_timesteps: int, tau_softmax: float = TAU) -> None:
-        """Make a model; `tau_softmax` is the temperature of the steps' gradient."""
+        """Make a model; `tau_softmax` is the temperature of the steps' gradient.
+
+        Raises:
+            SetupError: the temperature is not above 0, or there are less than no steps.
+        """
+        check_counts(0, n_timesteps=n_timesteps)
+        if not 0 < as_number(tau_softmax) < math.inf:
+            raise SetupError(f"tau_softmax is {tau_softmax!r}: it must be a number above 0")
         self.n_timesteps = n_timesteps
         self.tau_softmax = tau_softmax
 

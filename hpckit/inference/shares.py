@@ -58,7 +58,7 @@ def divergence(
         estimator's device.
 
     Raises:
-        SetupError: the estimator draws what is no number.
+        SetupError: the estimator draws what is no number, or a density is not one for each draw.
     """
     device = parameters[0].device
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -69,7 +69,10 @@ def divergence(
         with seeded_globals(sample_seed(seed, epoch, number), device):
             z, log_q = estimator.sample(size)
         check_draws(z, epoch)
-        part = (log_q - prior.log_prob(z)).sum() / draws.count
+        check_densities("the estimator's sample()", log_q, z)
+        log_p = prior.log_prob(z)
+        check_densities("the prior's log_prob()", log_p, z)
+        part = (log_q - log_p).sum() / draws.count
         total += part.detach().double()
         slopes = torch.autograd.grad(part, parameters, allow_unused=True)
         gradient += flat(slopes, parameters)
@@ -87,6 +90,20 @@ def check_draws(z: torch.Tensor, epoch: int) -> None:
             f"the estimator draws infinite or nan values in epoch {epoch + 1}: try a "
             "smaller learning "
             "rate, or gradient_clipping_norm"
+        )
+
+
+def check_densities(who: str, logs: torch.Tensor, z: torch.Tensor) -> None:
+    """Check that there is one log density for each draw: of (n,) and (n, 1) torch makes a table.
+
+    Raises:
+        SetupError: there is not.
+    """
+    if logs.shape != z.shape[:1]:
+        raise SetupError(
+            f"{who} returns shape {tuple(logs.shape)} for {len(z)} vectors of {z.shape[-1]} "
+            f"parameters: it must return one logarithm for each, ({len(z)},). A prior of several "
+            "Normals is torch.distributions.Independent(Normal(mean, deviation), 1)"
         )
 
 

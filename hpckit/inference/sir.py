@@ -21,6 +21,7 @@ import torch
 from torch.nn import functional
 
 from hpckit.inference import noise
+from hpckit.inference.checks import check_counts
 from hpckit.inference.contacts import Contacts, Graph
 from hpckit.inference.model import OneStepModel
 from hpckit.inference.noise import TAU, Context, draw_bernoulli, softness, sum_of_row, yes
@@ -60,8 +61,9 @@ class SIR(OneStepModel):
             n_agents: needed with edges if the last agents meet nobody.
 
         Raises:
-            SetupError: the graph cannot be read.
+            SetupError: the graph cannot be read, or there are less than no steps.
         """
+        check_counts(0, n_timesteps=n_timesteps)
         self.n_timesteps = n_timesteps
         self.device = torch.device(device)
         self.contacts = Contacts(graph, n_agents, self.device)

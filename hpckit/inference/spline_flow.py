@@ -8,6 +8,7 @@ from torch import nn
 from hpckit.inference.flow_layers import AutoregressiveSplines, PermutedLinear
 from hpckit.inference.rational_quadratic import MIN_WIDTH
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import whole
 
 
 class SplineFlow(nn.Module):
@@ -126,5 +127,7 @@ def _sum(logs: list[torch.Tensor]) -> torch.Tensor:
 
 def _check(**numbers: tuple[int, int]) -> None:
     for name, (number, least) in numbers.items():
+        if whole(number) is None:
+            raise SetupError(f"a spline flow of {name}={number!r}: it must be a whole number")
         if number < least:
             raise SetupError(f"a spline flow of {name}={number}: it needs at least {least}")

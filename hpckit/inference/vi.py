@@ -7,9 +7,9 @@ its users change an import. What differs is listed in docs/mpi_vi.md.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from hpckit.inference.adapters import Estimator
+from hpckit.inference.checks import check_course, check_parts, device_of
 from hpckit.inference.evaluate import Evaluation, Loss
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.objective import Objective
@@ -89,6 +90,8 @@ class VI:
         check_ranks: compare data, simulator and settings of all ranks when a fit begins. What is
             not plain (numbers, texts, tensors, arrays, frames, and lists or dicts of them) is not
             compared, nor is the prior.
+        more_settings: what else a fit that goes on from a checkpoint must have as before, such as
+            the size of the simulator; numbers and words by their names.
 
     Attributes:
         losses_hist: lists `total`, `loss`, `regularisation`, one number per epoch.
@@ -129,12 +132,15 @@ class VI:
     should_stop: Callable[[], bool] = lambda: False
     on_epoch: Callable[[int, Figures], None] = lambda epoch, figures: None
     check_ranks: bool = True
+    more_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
         check_settings(vars(self))
+        check_parts(self.loss, self.prior, self.posterior_estimator, self.optimizer)
         self.objective = self._objective()
-        self.ranks, self.device = self.objective.ranks, torch.device(self.device)
+        self.ranks = self.objective.ranks
+        self.device = device_of(self.device, self.posterior_estimator)
         if self.optimizer is None:
             self.optimizer = torch.optim.Adam(self.posterior_estimator.parameters(), lr=1e-3)
         folder = os.environ.get("HPCKIT_RUN_DIR", "") if self.out is None else str(self.out)
@@ -188,8 +194,9 @@ class VI:
 
         Raises:
             SetupError: see `step`, or the checkpoint is of another fit, or the ranks have not the
-                same data, simulator or settings.
+                same data, simulator or settings, or a number is none.
         """
+        check_course(n_epochs, max_epochs_without_improvement)
         with self.files.ranks.ending_together():
             self._compare(
                 data,
@@ -314,9 +321,8 @@ class VI:
         if not self.check_ranks or self.files.ranks.size == 1:
             return
         made, told = simulators(self.loss, self.posterior_estimator.modules())
-        settings |= (
-            told | self.objective.settings | {name: getattr(self, name) for name in COMPARED}
-        )
+        settings |= told | self.objective.settings
+        settings |= {name: getattr(self, name) for name in COMPARED}
         settings["the shapes of the estimator's weights"] = shapes(self.posterior_estimator)
         settings["the optimizer's settings"] = optimizer_settings(self._steps)
         refuse_differences(self.files.ranks, {"the data": data, **made}, settings)
@@ -342,7 +348,10 @@ class VI:
         return False
 
     def _restore(self, state: dict[str, Any]) -> None:
-        refuse_other_fit(self.objective.settings, state["settings"])
+        before = state["settings"]
+        # A checkpoint of an older hpckit does not have these.
+        more = {name: one for name, one in self.more_settings.items() if name in before}
+        refuse_other_fit({**self.objective.settings, **more}, before)
         refuse_other_optimizer(self._steps, state)
         restore(self.posterior_estimator, state["estimator"])
         self._steps.load_state_dict(state["optimizer"])
@@ -358,7 +367,7 @@ class VI:
             self.files.write("best_estimator.pt", self.best_estimator_state_dict)
         self.files.save(
             {
-                "settings": self.objective.settings,
+                "settings": {**self.objective.settings, **self.more_settings},
                 "estimator": self.posterior_estimator.state_dict(),
                 "optimizer": self._steps.state_dict(),
                 "optimizer_kind": type(self._steps).__name__,

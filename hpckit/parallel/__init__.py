@@ -10,6 +10,7 @@ Never imported by hpckit's commands, which must start without torch.
 - What the workloads share: `arguments`, `training`, `journal`, `run_folder`, `compiling`,
   `kept_memory`, `benchmark`, `throughput` and, for scripts of one's own, `throughput_writer`.
 - `stopping`: ranks agree to stop after Slurm's warning. `errors`: the one that users can fix.
+- `given`: checks of what a script gives, with words that say what to give.
 - Older versions: `torch_versions` is all that differs between torches, `older_python` what Python
   3.10 lacks; `rank_device` is an old name.
 """

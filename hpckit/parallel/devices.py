@@ -17,6 +17,8 @@ from hpckit.parallel.errors import SetupError
 
 Word = str | re.Pattern[str] | torch.device
 Spec = Word | Sequence[Word] | None
+# Words that are not lists of words.
+_ONE = (str, bytes)
 _MOST_REPLICAS = 1024
 _SHARED = re.compile(r"(?P<device>.+?)\s*x\s*(?P<count>\d+)", re.ASCII | re.IGNORECASE)
 _CPU = re.compile(r"cpu:(?P<number>\d+)", re.ASCII)
@@ -66,13 +68,10 @@ def find_replicas(spec: Spec = None, *, default: str = "first") -> tuple[Replica
     """
     if spec is None:
         spec = _default(default)
-    words = [spec] if isinstance(spec, str | re.Pattern | torch.device | int) else list(spec)
+    words = list(spec) if isinstance(spec, Iterable) and not isinstance(spec, _ONE) else [spec]
     for word in words:
-        if isinstance(word, int):
-            raise SetupError(
-                f"{word} is not a device. Write its name, such as cuda:{word}; for {word} replicas "
-                f"on the CPU, cpu:{word}. {available()}"
-            )
+        if not isinstance(word, str | re.Pattern | torch.device):
+            raise SetupError(_no_name(word))
     if not words:
         raise SetupError(f"No device is named. {available()}")
     devices = list(_distinct(_meant(word) for word in _spelt_out(words)))
@@ -94,7 +93,7 @@ def replicas_of(
     Raises:
         SetupError: a word means nothing here, or there is none.
     """
-    if devices is None or isinstance(devices, str | re.Pattern | torch.device | int):
+    if not isinstance(devices, Iterable) or isinstance(devices, _ONE):
         return find_replicas(devices, default=default)
     found = [one.device if isinstance(one, Replica) else one for one in devices]
     places = [one for one in found if isinstance(one, torch.device)]
@@ -259,6 +258,13 @@ def _matching(text: str, pattern: re.Pattern[str]) -> tuple[torch.device, ...]:
     if not found:
         raise SetupError(f"No device matches {text!r}. {available()}")
     return found
+
+
+def _no_name(given: object) -> str:
+    number = given if isinstance(given, int) and not isinstance(given, bool) else 0
+    name = f"cuda:{max(number, 0)}"
+    cpus = f"for {number} replicas on the CPU, cpu:{number}" if number > 0 else "for the CPU, cpu"
+    return f"{given!r} is not a device. Write its name, such as {name}; {cpus}. {available()}"
 
 
 def _no_device(word: str) -> str:

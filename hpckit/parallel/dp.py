@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, replicas_of
+from hpckit.parallel.given import check_module
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.mirrored.replica_threads import run_together
 from hpckit.parallel.models.networks import number_replica
@@ -29,7 +30,9 @@ def data_parallel(model: nn.Module, devices: Spec | Sequence[Replica] = None) ->
 
     Raises:
         SetupError: a word means nothing here.
+        TypeError: the model is not a module.
     """
+    check_module("The model", model)
     replicas = replicas_of(devices, default="all")
     model = model.to(replicas[0].device)
     places = [replica.device for replica in replicas]

@@ -4,7 +4,6 @@ After BatchFlow's models: gradients of microbatches are added up, and the weight
 batch, or once per several batches. Every sample weighs the same, whatever the parts' sizes.
 """
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from torch import nn
 from hpckit.parallel.copies import Accumulation, Copies
 from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import check_loss, check_module, optimizer_of, whole
 from hpckit.parallel.mirrored.measures import Loss, refuse_sum
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.passes import Amp, Passes, Work, make_scaler
@@ -93,9 +93,13 @@ class MicrobatchTrainer:
 
         Raises:
             SetupError: one of these cannot be.
+            TypeError: the model, the loss or the optimizer is something else.
+            ValueError: the loss is a sum, or the optimizer has no weight of the model.
         """
+        check_module("The model", model)
+        check_loss(loss)
         refuse_sum("The loss", loss)
-        calls = _whole(sync_frequency)
+        calls = whole(sync_frequency)
         if calls is None or calls < 1:
             raise SetupError(
                 f"sync_frequency is {sync_frequency!r}: give 1 call per step, or more."
@@ -106,7 +110,7 @@ class MicrobatchTrainer:
         self.scaler = make_scaler(amp, self.replicas)
         self._copies = Copies(model, self.replicas)
         self.model = self._copies.modules[0]
-        self.optimizer = optimizer(self.model)
+        self.optimizer = optimizer_of(optimizer, self.model)
         self._passes = Passes(self._copies, self.replicas, loss, amp)
         self._uneven = uneven
         self._microbatch = _checked(microbatch)
@@ -216,7 +220,16 @@ class MicrobatchTrainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; gradients that wait are dropped."""
+        """Go on from a state; gradients that wait are dropped.
+
+        Raises:
+            ValueError: it is not one that `state_dict` returned.
+        """
+        if missing := {"model", "optimizer", "scaler"} - set(state):
+            raise ValueError(
+                f"The state has no {' and no '.join(sorted(missing))}: give what state_dict() of a "
+                "MicrobatchTrainer returned."
+            )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler and state["scaler"]:
@@ -235,17 +248,12 @@ def _checked(microbatch: Microbatch) -> int | None:
     """
     if microbatch is None or microbatch is False:
         return None
-    size = _whole(microbatch)
+    size = whole(microbatch)
     if size is None or size < 1:
         raise SetupError(
             f"microbatch is {microbatch!r}: give a number of samples, or False for off."
         )
     return size
-
-
-def _whole(number: object) -> int | None:
-    """Return a whole number, also one of numpy's; None: it is none."""
-    return operator.index(number) if hasattr(number, "__index__") and number is not True else None
 
 
 def _matched(inputs: Tree, targets: Tree) -> int:

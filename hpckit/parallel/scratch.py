@@ -90,13 +90,13 @@ def train_batch(
         reduce: makes each of several tensors their sum.
 
     Raises:
-        ValueError: there is no sample, or not as many targets as inputs.
+        ValueError: there is no sample, not as many targets as inputs, or not a loss for each.
     """
     if not len(inputs):
         raise ValueError("The batch is empty: there is nothing to train on.")
     devices = [parameters[0].device for parameters in replicas]
     losses = [
-        loss(model(part, parameters), wanted).sum()
+        _of_each(loss(model(part, parameters), wanted), len(part)).sum()
         for part, wanted, parameters in zip(
             *split_batch(inputs, targets, devices), replicas, strict=True
         )
@@ -110,6 +110,20 @@ def train_batch(
                 parameter -= learning_rate / len(inputs) * _gradient(parameter)
                 parameter.grad = None
     return sum(value.item() for value in losses) / len(inputs)
+
+
+def _of_each(losses: torch.Tensor, samples: int) -> torch.Tensor:
+    """Refuse a mean: divided by the samples once more, it would train by far too small steps.
+
+    Raises:
+        ValueError: there is not one loss for each sample.
+    """
+    if not losses.dim() or len(losses) != samples:
+        raise ValueError(
+            f"The loss of {samples} samples has shape {tuple(losses.shape)}: give a loss with "
+            'reduction="none", which has one value for each sample.'
+        )
+    return losses
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:

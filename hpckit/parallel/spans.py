@@ -75,8 +75,13 @@ def samples(tree: Tree, name: str) -> int:
         ValueError: they have not all as many, or there is no tensor with an axis.
     """
     found = lengths(tree)
+    if not found:
+        raise ValueError(
+            f"There is no tensor with samples along axis 0 in {name}: give tensors, or arrays of "
+            "numpy."
+        )
     if len(set(found)) != 1:
-        told = ", ".join(map(str, found)) or "none"
+        told = ", ".join(map(str, found))
         raise ValueError(
             f"The tensors of {name} must have the same number of samples on axis 0; they "
             f"have {told}."

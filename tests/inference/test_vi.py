@@ -350,7 +350,7 @@ def test_what_makes_no_sense_is_refused(options, said: str) -> None:
             detached if "loss" in options else Quadratic(),
             PRIOR,
             estimator,
-            optimizer=torch.optim.SGD([torch.zeros(1)], lr=1),
+            optimizer=torch.optim.SGD(list(estimator.parameters()) or [torch.zeros(1)], lr=1),
             progress_bar=False,
             ranks=Ranks(),
             **rest,

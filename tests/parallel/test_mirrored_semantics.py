@@ -420,3 +420,19 @@ def test_another_way_to_sum() -> None:
     assert [listed(one) for one in weight] == [[6.0] * 3] * 2
     assert listed(bias[0]) == [3.0] * 3
     assert calls == [1]
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(True, torch.bool), (200, torch.uint8)])
+def test_small_whole_numbers_neither_overflow_nor_are_words(value: int, dtype: torch.dtype) -> None:
+    """True and True were True, and their mean 0.5; 200 and 200 were 144 in eight bits."""
+    strategy = MirroredStrategy("cpu:2")
+
+    def sums() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        one, here = torch.tensor([value], dtype=dtype), get_replica_context()
+        return one, here.all_reduce("sum", one), here.all_reduce("mean", one)
+
+    values, summed, mean = strategy.run(sums)
+    assert strategy.reduce("sum", values).tolist() == [2 * value]
+    assert strategy.reduce("mean", values).tolist() == [value]
+    assert [one.tolist() for one in summed] == [[2 * value]] * 2
+    assert [one.tolist() for one in mean] == [[value]] * 2

@@ -211,6 +211,7 @@ def files(tmp_path: Path) -> Path:
     np.save(tmp_path / "text.npy", np.array([["a"]]))
     np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "traces.npy", np.zeros((8, 50, 199), np.float32))
+    (tmp_path / "words.npy").write_text("no array")
     TRUTH.astype("<f4").tofile(tmp_path / "good.bin")
     (tmp_path / "torn.bin").write_bytes(b"\0" * 4799)
     return tmp_path
@@ -232,6 +233,10 @@ def arguments(*words: str) -> Namespace:
         ("--velocity text.npy", "not NX,NZ numbers"),
         ("--velocity pickle.npy", "pickle.npy cannot be read: Object arrays cannot be loaded"),
         ("--velocity none.npy", "none.npy cannot be read: .*No such file"),
+        ("--velocity words.npy", "words.npy cannot be read: it is not a .npy file"),
+        ("--observed words.npy --start good.npy --receivers 9", "words.npy cannot be read: it is"),
+        ("--window 20,10", "--window cuts the files of --velocity and --start: give one, or --sh"),
+        ("--smooth 1e9", "--smooth 1e[+]09 is far more than the 150,80 cells .* at most 1500"),
         ("--velocity good.bin", "give its --shape NX,NZ, or a .npy file"),
         ("--velocity torn.bin --shape 40,30", "4799 bytes; --shape 40,30 needs 4800 of float32"),
         ("--velocity good.npy --shape 30,40", "has 40,30 cells, not --shape 30,40"),

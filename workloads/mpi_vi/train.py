@@ -47,6 +47,18 @@ from hpckit.parallel.stopping import stop_requested, stopping_now
 
 # Arguments that say where a rank works. All others must be the same on all ranks.
 ELSEWHERE = ("device_ids", "out")
+# Arguments that shape the curve of losses, beside those that VI itself keeps.
+SHAPING = (
+    "model",
+    "n_agents",
+    "n_timesteps",
+    "gradient_horizon",
+    "estimator",
+    "lr",
+    "diff_mode",
+    "gradient_clipping_norm",
+    "initialize_to_prior",
+)
 # Samples simulated at once: more need more memory, and are hardly faster.
 _AT_ONCE = 10
 
@@ -96,6 +108,7 @@ def fit(args: Namespace, ranks: Ranks) -> None:
         samples_per_call=_AT_ONCE,
         ranks=ranks,
         out=out,
+        more_settings={f"--{name.replace('_', '-')}": getattr(args, name) for name in SHAPING},
         resume=args.resume == "auto",
         checkpoint_every=args.checkpoint_every,
         should_stop=stop_requested,
@@ -148,8 +161,9 @@ def horizon_of(word: str) -> int | None:
     """
     if word == "all":
         return None
-    if not word.isdecimal():
-        raise SetupError(f"--gradient-horizon {word!r}: give a number of steps, or all")
+    if not word.isdecimal() or len(word) > 18:  # Python itself refuses thousands of digits
+        shown = word if len(word) < 40 else f"{word[:20]}..."
+        raise SetupError(f"--gradient-horizon {shown!r}: give a number of steps, or all")
     return int(word)
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from hpckit.parallel.given import refuse_lbfgs
 from hpckit.parallel.mirrored import context
 from hpckit.parallel.mirrored.gradients import reduce_gradients
 from hpckit.parallel.mirrored.twins import Twins, refuse_foreign
@@ -153,6 +154,7 @@ class _Together:
         Afterwards the sum is the first replica's gradient, until it is dropped: gradients that are
         never dropped add up as on one device.
         """
+        refuse_lbfgs(self.optimizer)
         if closure is not None:
             raise ValueError(
                 "step(closure) evaluates the model again, and one replica cannot do this alone: "

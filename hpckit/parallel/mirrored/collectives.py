@@ -24,17 +24,20 @@ def checked(op: str) -> ReduceOp:
     """
     try:
         return ReduceOp(op.lower())
-    except ValueError:
+    except (ValueError, AttributeError):
         raise ValueError(f"{op!r} is not a reduction: write 'sum' or 'mean'.") from None
 
 
 def total(op: ReduceOp, values: Sequence[Tree], device: torch.device) -> torch.Tensor:
     """Return the sum or mean of one tensor or number of each replica, on a device.
 
+    Whole numbers are added up in 64 bits, as torch.sum does: 200 and 200 would be 144 in 8, and
+    True and True would be True.
+
     Raises:
         ValueError: their shapes differ.
     """
-    tensors = [_tensor(value, device) for value in values]
+    tensors = [_wide(_tensor(value, device)) for value in values]
     _check_shapes(tensors)
     summed = tensors[0].clone()
     for tensor in tensors[1:]:
@@ -190,6 +193,10 @@ def one_buffer(
 
 def _tensor(value: Tree, device: torch.device) -> torch.Tensor:
     return torch.as_tensor(value, device=device)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.long()
 
 
 def _device(tree: Tree) -> torch.device:

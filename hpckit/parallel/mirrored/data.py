@@ -7,6 +7,7 @@ from itertools import islice
 import torch
 
 from hpckit.parallel.devices import Replica
+from hpckit.parallel.given import whole
 from hpckit.parallel.mirrored.per_replica import PerReplica, Tree, leaves, map_tree, regroup
 from hpckit.parallel.sharing import has_samples, split
 
@@ -40,15 +41,20 @@ def per_replica_batch_size(global_batch_size: int, replicas: int) -> int:
     """Return a replica's part of a global batch.
 
     Raises:
-        ValueError: the parts would not be equal.
+        ValueError: the parts would not be equal, or it is not a number of samples.
     """
-    if global_batch_size % replicas:
+    size = whole(global_batch_size)
+    if size is None or size < 1:
         raise ValueError(
-            f"A global batch of {global_batch_size} is not divisible by {replicas} replicas: "
-            f"use {global_batch_size - global_batch_size % replicas or replicas}, or let "
+            f"The global batch size is {global_batch_size!r}: it must be a whole number, 1 or more."
+        )
+    if size % replicas:
+        raise ValueError(
+            f"A global batch of {size} is not divisible by {replicas} replicas: "
+            f"use {size - size % replicas or replicas}, or let "
             "distribute_dataset() split it unevenly."
         )
-    return global_batch_size // replicas
+    return size // replicas
 
 
 class DistributedDataset:

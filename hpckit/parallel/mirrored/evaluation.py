@@ -171,13 +171,25 @@ def pair(batch: Tree) -> tuple[Tree, Tree, int]:
         ValueError: a batch is no pair.
     """
     if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise ValueError(f"A batch must be (inputs, targets), not a {type(batch).__name__}.")
+        raise ValueError(
+            f"A batch must be (inputs, targets), not a {type(batch).__name__}; for one batch give "
+            "[(inputs, targets)]."
+        )
     return batch[0], batch[1], samples(batch)
 
 
 def distributed(strategy: Strategy, batches: Iterable[Tree]) -> DistributedDataset:
-    """Return global batches in parts, if they are not already."""
+    """Return global batches in parts, if they are not already.
+
+    Raises:
+        TypeError: they are one batch, or none.
+    """
     if isinstance(batches, DistributedDataset):
         return batches
+    if isinstance(batches, torch.Tensor) or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"The batches are a {type(batches).__name__}: give a list of them, as [batch], or a "
+            "DataLoader."
+        )
     refuse_replica(strategy, "distribute_dataset()")
     return SplitDataset(batches, strategy.replicas)

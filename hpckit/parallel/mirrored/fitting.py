@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from hpckit.parallel.given import whole
 from hpckit.parallel.mirrored import evaluation
 from hpckit.parallel.mirrored.context import Strategy, check_own, get_replica_context
 from hpckit.parallel.mirrored.data import DistributedDataset
@@ -107,8 +108,9 @@ class KerasMethods(Strategy):
             callbacks: called in the caller's thread, between steps.
 
         Raises:
-            ValueError: an epoch has no batch, the loss is a sum, or a metric is not known.
-            TypeError: the model has no copies, or the optimizer is not of its kind.
+            ValueError: an epoch has no batch, the loss is a sum, a metric is not known, two have
+                one name, or epochs is not a whole number.
+            TypeError: the model has no copies, or the optimizer or a callback is not of its kind.
         """
         _check_model(self, model)
         _check_optimizer(self, model, optimizer)
@@ -159,6 +161,7 @@ class _Fitting:
         progress = Progress(self.model, self.optimizer, epochs)
         for name, measure in self.measures.items():
             refuse_sum(name, measure)
+        _check_course(epochs, callbacks)
         data = distributed(self.strategy, batches)
         _tell(callbacks, "on_train_begin", progress)
         while progress.epoch < epochs and not progress.stop:
@@ -256,6 +259,27 @@ def _check_optimizer(strategy: Strategy, model: object, optimizer: object) -> No
         else "an optimizer of torch, such as torch.optim.SGD(model.parameters(), lr=0.1)"
     )
     raise TypeError(f"The optimizer is {given}; this model needs {needed}.")
+
+
+def _check_course(epochs: object, callbacks: object) -> None:
+    """Refuse a number of epochs, or callbacks, that are none.
+
+    Raises:
+        ValueError: the epochs are not a whole number.
+        TypeError: the callbacks are not a list of them.
+    """
+    count = whole(epochs)
+    if count is None or count < 0:
+        raise ValueError(f"epochs is {epochs!r}: give a whole number, 0 or more.")
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+        given = type(callbacks).__name__
+        raise TypeError(f"callbacks is a {given}: give a list, as callbacks=[callback].")
+    for one in callbacks:
+        if not isinstance(one, Callback):
+            raise TypeError(
+                f"{one!r} is not a callback: write a subclass of hpckit.parallel.mirrored.Callback,"
+                " and give an object of it."
+            )
 
 
 def _tell(callbacks: Sequence[Callback], what: str, progress: Progress) -> None:

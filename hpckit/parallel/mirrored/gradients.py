@@ -4,6 +4,7 @@ GPUs' gradients are summed in flat buckets, those on the CPU as they are.
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpckit.parallel.given import optimizer_of
 from hpckit.parallel.mirrored.alike import Alike, frozen_in, refuse_unlike, settings_of
 from hpckit.parallel.mirrored.collectives import sum_in_place
 from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
@@ -28,7 +30,7 @@ class MirroredOptimizer(OfOneStrategy):
     def __init__(self, strategy: Strategy, model: Mirrored, make: Make) -> None:
         self.strategy = strategy
         self.model = model
-        self.copies = tuple(make(module) for module in model.copies)
+        self.copies = tuple(optimizer_of(make, module) for module in model.copies)
 
     @property
     def local(self) -> torch.optim.Optimizer:
@@ -96,9 +98,10 @@ def reduce_gradients(
         alike: what must be equal on all replicas; None: which parameters are frozen.
 
     Raises:
-        ValueError: no replica has a sample, or a gradient is sparse.
+        ValueError: no replica has a sample, a gradient is sparse, or `samples` is not a number.
         RuntimeError: replicas would take different steps.
     """
+    _check_samples(samples)
     given = list(parameters)
     wanted = [parameter for parameter in given if parameter.requires_grad]
     used = tuple(parameter.grad is not None and samples != 0 for parameter in wanted)
@@ -191,6 +194,25 @@ def _add_up(brought: Sequence[list[torch.Tensor]]) -> None:
             torch._foreach_add_(first, other)
         for other in others:
             torch._foreach_copy_(other, first)
+
+
+def _check_samples(samples: object) -> None:
+    """Refuse what gradients cannot be weighed by; a sum of samples' weights need not be whole.
+
+    Raises:
+        ValueError: it is not a number, or a negative or infinite one.
+    """
+    if samples is None:
+        return
+    try:
+        number = math.nan if isinstance(samples, bool | str) else float(samples)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError(
+            f"samples is {samples!r}: give the number of samples of this replica's part, as "
+            "len(inputs), which may be 0."
+        )
 
 
 def _share(samples: int | None, all_samples: Sequence[int | None]) -> float:

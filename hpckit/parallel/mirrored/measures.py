@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
+from hpckit.parallel.given import check_loss, whole
 from hpckit.parallel.mirrored.context import get_replica_context, has_strategy
 from hpckit.parallel.mirrored.context import in_cross_replica_context as outside
 
@@ -15,7 +17,7 @@ Metrics = Mapping[str, Loss] | Sequence[str | Loss] | None
 def compute_average_loss(
     per_example_loss: torch.Tensor,
     global_batch_size: int | None = None,
-    sample_weight: torch.Tensor | None = None,
+    sample_weight: torch.Tensor | Sequence[float] | float | None = None,
 ) -> torch.Tensor:
     """Return this replica's share of the mean loss over a global batch: shares add up to it.
 
@@ -25,10 +27,11 @@ def compute_average_loss(
         per_example_loss: the loss of each of this replica's samples.
         global_batch_size: the samples of all replicas. None: they are counted, for which all
             replicas must call this.
-        sample_weight: a factor for each loss.
+        sample_weight: a factor for each sample or each loss, or one for all.
 
     Raises:
-        ValueError: the loss is one number, or there is no sample on any replica.
+        ValueError: the loss is one number, there is no sample on any replica, or the weights are
+            of another shape.
     """
     if per_example_loss.dim() == 0:
         raise ValueError(
@@ -36,11 +39,31 @@ def compute_average_loss(
         )
     if global_batch_size is None:
         global_batch_size = _count(len(per_example_loss))
-    if global_batch_size < 1:
-        raise ValueError(f"The global batch size is {global_batch_size}, must be 1 or more.")
+    size = whole(global_batch_size)
+    if size is None or size < 1:
+        raise ValueError(
+            f"The global batch size is {global_batch_size!r}: it must be a whole number, 1 or more."
+        )
     if sample_weight is not None:
-        per_example_loss = per_example_loss * sample_weight
-    return per_example_loss.sum() / global_batch_size
+        per_example_loss = per_example_loss * _of_each(sample_weight, per_example_loss)
+    return per_example_loss.sum() / size
+
+
+def _of_each(weight: object, losses: torch.Tensor) -> torch.Tensor:
+    """Return a factor for each loss; torch would make a square of (n, 1) and (n,).
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    factors = torch.as_tensor(weight, dtype=losses.dtype, device=losses.device)
+    if factors.shape == losses.shape[:1]:  # one for each sample, of whatever shape its losses are
+        return factors.reshape(-1, *[1] * (losses.dim() - 1))
+    if factors.dim() and factors.shape != losses.shape:
+        raise ValueError(
+            f"sample_weight has shape {tuple(factors.shape)} for losses of shape "
+            f"{tuple(losses.shape)}: give one factor for each sample."
+        )
+    return factors
 
 
 def mean_of_samples(loss: Loss, predictions: object, targets: object, samples: int) -> torch.Tensor:
@@ -96,39 +119,40 @@ def _count(samples: int) -> int:
     return int(get_replica_context().all_reduce("sum", samples))
 
 
-def check_loss(loss: object) -> None:
-    """Refuse a loss that is no function.
-
-    Raises:
-        TypeError: it is a name, or something else.
-    """
-    if not callable(loss):
-        raise TypeError(
-            f"The loss is {loss!r}: give a function of predictions and targets, such as "
-            "torch.nn.MSELoss()."
-        )
-
-
 def measures_of(loss: Loss, metrics: Metrics) -> dict[str, Loss]:
     """Return the loss and all metrics by name.
 
     Raises:
         TypeError: one is no function.
-        ValueError: a name means no metric.
+        ValueError: a name means no metric, or two have the same name.
     """
     check_loss(loss)
-    if metrics is None:
-        metrics = {}
-    if isinstance(metrics, str):
-        metrics = [metrics]
-    if not isinstance(metrics, Mapping):
-        metrics = dict(_named(one) for one in metrics)
-    for name, metric in metrics.items():
-        if not callable(metric):
+    found: dict[str, Loss] = {"loss": loss}
+    for name, metric in _pairs(metrics):
+        if not callable(metric) or isinstance(metric, type):
             raise TypeError(
                 f"The metric {name} is {metric!r}: give a function of predictions and targets."
             )
-    return {"loss": loss, **metrics}
+        if name in found:
+            other = "as the loss is" if name == "loss" else "as another one is"
+            raise ValueError(
+                f"A metric is named {name!r}, {other}: give names of their own, as "
+                "metrics={'first': function, 'second': function}."
+            )
+        found[name] = metric
+    return found
+
+
+def _pairs(metrics: Any) -> list[tuple[str, Any]]:  # noqa: ANN401  # a name, a function, several
+    if metrics is None:
+        return []
+    if isinstance(metrics, Mapping):
+        return [
+            (name, _named(one)[1] if isinstance(one, str) else one) for name, one in metrics.items()
+        ]
+    if isinstance(metrics, str) or callable(metrics):
+        metrics = [metrics]
+    return [_named(one) for one in metrics]
 
 
 def accuracy(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import check_arguments, check_module
 from hpckit.parallel.mirrored import collectives, context, data
 from hpckit.parallel.mirrored.built import Built
 from hpckit.parallel.mirrored.fitting import KerasMethods
@@ -104,8 +105,17 @@ class MirroredStrategy(KerasMethods):
                 those of each replica's part.
             compile: whether `torch.compile` compiles the copies, in their first batches, which
                 needs a compiler; a mapping gives its arguments: `{"mode": "max-autotune"}`.
+
+        Raises:
+            TypeError: the module is not one, or is mirrored.
         """
         context.refuse_replica(self, "mirror()")
+        _check_plain(module)
+        if not isinstance(compile, bool | Mapping):
+            raise TypeError(
+                f"compile is {compile!r}: give True, False or arguments of torch.compile, as "
+                "{'mode': 'max-autotune'}."
+            )
         self.built.forget(module)
         compiling = {} if compile is True else compile or None
         return Mirrored(self, with_sync_batchnorm(module) if sync_batch_norm else module, compiling)
@@ -117,6 +127,10 @@ class MirroredStrategy(KerasMethods):
             model: what `mirror` returned.
             make: returns the optimizer of one copy, as does
                 `lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)`.
+
+        Raises:
+            TypeError: the model is not mirrored, or `make` does not make an optimizer.
+            ValueError: an optimizer has no weight of its copy, or is LBFGS.
         """
         context.refuse_replica(self, "optimizer()")
         context.check_own(self, model)
@@ -139,10 +153,12 @@ class MirroredStrategy(KerasMethods):
 
         Raises:
             RuntimeError: it is called in another strategy's scope, or in a replica.
+            TypeError: the arguments are not a tuple and a dict.
             BaseException: what a replica raised, with a note that says which one. The others end
                 where they wait for it, or when they return.
         """
         context.refuse_replica(self, "run()")
+        check_arguments(args, kwargs)
         for value in (*args, *(kwargs or {}).values()):
             context.check_own(self, value)
         given = parts_of((tuple(args), dict(kwargs or {})), len(self.replicas))
@@ -274,6 +290,17 @@ class MirroredStrategy(KerasMethods):
         if isinstance(leaf, PerReplica) or len(self.replicas) == 1:
             return PerReplica(values_of(leaf, len(self.replicas)))
         return leaf
+
+
+def _check_plain(module: object) -> None:
+    """Refuse a model that cannot be mirrored.
+
+    Raises:
+        TypeError: it is not a module, or is mirrored.
+    """
+    if isinstance(module, Mirrored):
+        raise TypeError("The model is mirrored already: use what mirror() returned.")
+    check_module("The model", module)
 
 
 class MultiWorkerMirroredStrategy:

@@ -1,6 +1,7 @@
 """Variables with one value per replica: kept equal when written, or reduced when read."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
@@ -10,6 +11,7 @@ from hpckit.parallel.mirrored.per_replica import ReduceOp, Tree, values_of
 from hpckit.parallel.older_python import StrEnum
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_Word = TypeVar("_Word", "Aggregation", "Sync")
 
 
 class Aggregation(StrEnum):
@@ -46,11 +48,11 @@ class MirroredVariable(OfOneStrategy):
         trainable: bool | None = None,
     ) -> None:
         self.strategy = strategy
-        self.aggregation = Aggregation(aggregation)
-        self.sync = Sync(sync)
+        self.aggregation = _word(Aggregation, "aggregation", aggregation)
+        self.sync = _word(Sync, "sync", sync)
         if trainable is None:
             trainable = self.sync == Sync.ON_WRITE
-        first = torch.as_tensor(initial() if callable(initial) else initial).detach()
+        first = _tensor(initial() if callable(initial) else initial).detach()
         self.trainable = trainable and (first.is_floating_point() or first.is_complex())
         self.values = tuple(
             first.to(replica.device, copy=True).requires_grad_(self.trainable)
@@ -86,6 +88,10 @@ class MirroredVariable(OfOneStrategy):
         """Set the value. Outside of replicas: of all, from one value or a PerReplica.
 
         There, a variable that is summed on read is set to equal shares of the value.
+
+        Raises:
+            ValueError: it has another shape than the variable, and is not one number.
+            TypeError: it is not a tensor, a number or a list of numbers.
         """
         self._write(value, lambda tensor, new: tensor.copy_(new))
 
@@ -111,18 +117,18 @@ class MirroredVariable(OfOneStrategy):
         context = self._context()
         with torch.no_grad():
             if context is not None:
-                new = self._aggregated(context, value)
-                change(self.values[context.replica.number], new)
+                mine = self.values[context.replica.number]
+                change(mine, _like(mine, self._aggregated(context, value)))
                 return
             if self._summed_on_read():
-                value = torch.as_tensor(value) / len(self.values)
+                value = _tensor(value) / len(self.values)
             given = values_of(value, len(self.values))
             for tensor, new in zip(self.values, given, strict=True):
-                change(tensor, torch.as_tensor(new, device=tensor.device))
+                change(tensor, _like(tensor, _tensor(new, tensor.device)))
 
     def _aggregated(self, context: ReplicaContext, value: Tree) -> torch.Tensor:
         """Return what one replica writes: its own value, or that of all."""
-        mine = torch.as_tensor(value, device=context.device)
+        mine = _tensor(value, context.device)
         if self.sync == Sync.ON_READ or self.aggregation == Aggregation.NONE:
             return mine
         if self.aggregation == Aggregation.ONLY_FIRST_REPLICA:
@@ -146,3 +152,39 @@ class MirroredVariable(OfOneStrategy):
 
     def _context(self) -> ReplicaContext | None:
         return replica_of(self.strategy, "a variable")
+
+
+def _tensor(value: Tree, device: torch.device | None = None) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value, device=device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(
+            f"The value of a variable is {value!r}: give a tensor, a number or a list of numbers."
+        ) from error
+
+
+def _like(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return a value of a variable's shape, or one number for all of it.
+
+    Raises:
+        ValueError: it has another shape, which torch might repeat.
+    """
+    if value.dim() and value.shape != tensor.shape:
+        raise ValueError(
+            f"A value of shape {tuple(value.shape)} was given to a variable of shape "
+            f"{tuple(tensor.shape)}: give one of the same shape, or a number."
+        )
+    return value
+
+
+def _word(kind: type[_Word], name: str, given: object) -> _Word:
+    """Return what a word means, in any letter case.
+
+    Raises:
+        ValueError: it means nothing.
+    """
+    try:
+        return kind(str(given).lower())
+    except ValueError:
+        words = ", ".join(map(repr, map(str, kind)))
+        raise ValueError(f"{name} is {given!r}: write one of {words}.") from None

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from fwi.packages import need
-from fwi.velocity import Model
+from fwi.velocity import Model, npy_file
 from hpckit.parallel.errors import SetupError
 
 DEPTH = 2  # of sources and receivers, in cells
@@ -110,7 +110,7 @@ def read_observed(path: Path, survey: Survey) -> NDArray[np.float32]:
         SetupError: it cannot be read, or has another shape.
     """
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = np.load(npy_file(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise SetupError(f"--observed {path} cannot be read: {error}") from error
     wanted = (survey.shots, survey.receivers, survey.nt)

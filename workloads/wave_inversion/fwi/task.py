@@ -33,6 +33,8 @@ def make_task(args: Namespace) -> Task:
     Raises:
         SetupError: it does not fit together.
     """
+    if args.window and not (args.velocity or args.start):
+        raise SetupError("--window cuts the files of --velocity and --start: give one, or --shape")
     truth, name = find_truth(args)
     bounds = Bounds(args.v_min, args.v_max)
     if truth is not None:

@@ -13,6 +13,7 @@ from hpckit.parallel.errors import SetupError
 
 Model = NDArray[np.float64]
 Shape = tuple[int, int]
+_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def read_model(path: Path, flag: str, shape: Shape | None, window: Shape | None)
     name = f"{flag} {path}"
     try:
         if path.suffix == ".npy":
-            model = np.load(path, allow_pickle=False)
+            model = np.load(npy_file(path), allow_pickle=False)
         else:
             model = np.fromfile(path, dtype="<f4")
     except (OSError, ValueError, EOFError) as error:
@@ -101,6 +102,19 @@ def read_model(path: Path, flag: str, shape: Shape | None, window: Shape | None)
     if window:
         model = model[: window[0], : window[1]]
     return np.ascontiguousarray(model, dtype=np.float64)
+
+
+def npy_file(path: Path) -> Path:
+    """Return a path whose file is one of numpy; of others numpy says to load them unsafely.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not a file of numpy.
+    """
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ValueError("it is not a .npy file, as numpy.save writes it")
+    return path
 
 
 def _shaped(values: NDArray[np.float32], size: int, name: str, shape: Shape | None) -> Model:
@@ -119,9 +133,19 @@ def _size(shape: tuple[int, ...]) -> str:
 
 
 def smoothed(model: Model, cells: float) -> Model:
-    """Return a model whose slowness is blurred by a Gaussian of that standard deviation."""
+    """Return a model whose slowness is blurred by a Gaussian of that standard deviation.
+
+    Raises:
+        SetupError: it is far wider than the model, which would cost memory for one velocity.
+    """
     if not cells:
         return model.copy()
+    most = 10 * max(model.shape)
+    if cells > most:
+        raise SetupError(
+            f"--smooth {cells:g} is far more than the {_size(model.shape)} cells of the model: "
+            f"give at most {most}"
+        )
     blurred = need("scipy.ndimage").gaussian_filter(1 / model, cells, mode="nearest")
     found: Model = 1 / blurred
     return found
