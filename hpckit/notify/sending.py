@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import stat
 from collections.abc import Mapping
@@ -131,7 +132,8 @@ def _secret(text: str | None, variable: str | None, file: str | None, what: str)
         except OSError as error:
             raise OutsideError(f"{what} {path} cannot be read ({error.strerror})") from error
         if mode & 0o077:
-            raise OutsideError(f"{what} {path} has mode {mode:o}: chmod 600 {path}")
+            todo = f"chmod 600 {shlex.quote(str(path))}"
+            raise OutsideError(f"{what} {path} has mode {mode:o}: {todo}")
         return secret_of_file(file, what, "it is empty")
     return text
 
