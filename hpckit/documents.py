@@ -16,6 +16,7 @@ from hpckit.errors import ConfigError, Location, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.frozen import changeable
 from hpckit.kept import kept, makers
+from hpckit.paths import way_in
 
 Scalar = str | int | float | bool | None
 _SMALL = 10_000
@@ -185,7 +186,7 @@ def text_of(path: Path) -> str:
     try:
         return read_text(path, most=_MOST_BYTES)
     except OSError as error:
-        let = " Let it be read (chmod u+r)." if isinstance(error, PermissionError) else ""
+        let = way_in(path, error)
         raise ConfigError(f"cannot be read: {error.strerror}.{let}", at=path) from error
     except DamagedFileError as error:
         utf = isinstance(error.__cause__, UnicodeDecodeError)

@@ -200,7 +200,10 @@ def why_none(word: str) -> str:
     if link := _leads_nowhere(path / "bin" / "python") or _leads_nowhere(path):
         return f"has a python that cannot be reached: {link}"
     if is_folder(path):
-        return "is a folder, but not of a virtual environment: it has no bin/python"
+        why = "is a folder, but not of a virtual environment: it has no bin/python"
+        near = (path.parent, path / ".venv", path / "venv")  # of bin, and of a project
+        one = next((place for place in near if is_file(place / "bin" / "python")), None)
+        return f"{why} ({one} is one)" if one else why
     if is_program(path) and "/" in word:
         return (
             "is a program, but not a Python by its name, as python3.12 or pypy3 (a wrapper of "

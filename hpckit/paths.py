@@ -103,6 +103,27 @@ def login(uid: int | None = None) -> str | None:
         return None
 
 
+def way_in(path: Path | str, error: Exception) -> str:
+    """Return a sentence on how a file or folder may be read that may not be; "" for other errors.
+
+    It begins with a blank: it follows the sentence that says so.
+    """
+    if not isinstance(error, PermissionError):
+        return ""
+    try:
+        owner = os.stat(path).st_uid  # noqa: PTH116  # often a text
+    except OSError:  # a folder over it is closed
+        whose = ""
+    else:
+        if owner == os.getuid():
+            return " Let it be read (chmod u+r)."
+        whose = f", {user_name(owner)},"
+    return (
+        f" Its owner{whose} can let you in: chmod -R g+rX (for all a+rX), and for the folders "
+        "above it chmod g+x (a+x)."
+    )
+
+
 def user_name(uid: int | None = None) -> str:
     """Return the same as Slurm and `ls` have it: the number where there is no name."""
     return login(uid) or str(os.getuid() if uid is None else uid)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpckit.errors import OutsideError
 from hpckit.files import write_shown
 from hpckit.text import in_line
-from hpckit.version import DISTRIBUTION, __version__
+from hpckit.version import __version__, to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +130,7 @@ def require_matplotlib() -> None:
     except ImportError as error:
         raise OutsideError(
             "Pictures are drawn by matplotlib, which is not installed beside hpckit. "
-            f"Install it: pip install '{DISTRIBUTION}[plots]'"
+            f"{to_install('matplotlib>=3.8')}"
         ) from error
     except Exception as error:  # it reads the user's settings first, which may be wrong
         raise OutsideError(

@@ -6,6 +6,7 @@ Addresses of webhooks are secrets: they are read where a message is sent, and ar
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import replace
@@ -159,7 +160,7 @@ def refuse_open(path: Path) -> None:
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise ConfigError(
             f"has mode {stat.S_IMODE(status.st_mode):o}, and addresses in it are secrets. Make it "
-            f"yours alone: chmod 600 {path}",
+            f"yours alone: chmod 600 {shlex.quote(str(path))}",
             at=path,
         )
 

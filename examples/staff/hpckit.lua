@@ -12,10 +12,15 @@ help([[hpckit --help, man hpckit. First: hpckit doctor]])
 
 -- Only `hpckit` and its man page: bin/ has no python or pip that would shadow the user's own.
 prepend_path("PATH", pathJoin(root, "bin"))
+-- man finds the page by PATH, unless another module has set MANPATH.
+if (os.getenv("MANPATH") or "") ~= "" then
+    prepend_path("MANPATH", pathJoin(root, "share/man"))
+end
 
--- Sites, templates and workloads for everybody on this cluster, after the user's own.
+-- Sites, templates and workloads for everybody on this cluster, after the user's own. A folder
+-- that has neither part is not a collection yet, and hpckit would refuse it.
 local collection = pathJoin(apps, "collection")
-if isDir(collection) then
+if isDir(pathJoin(collection, "templates")) or isDir(pathJoin(collection, "workloads")) then
     append_path("HPCKIT_COLLECTIONS", collection)
 end
 

@@ -1,12 +1,11 @@
 """How this machine is reached from outside, and hpckit on it."""
 
-import os
-import pwd
 import shlex
 import sys
 from pathlib import Path
 
 from hpckit.collections import search_path
+from hpckit.paths import user_name
 from hpckit.session.ssh_config import Login, read_login
 from hpckit.sites import find_site, full_hostname
 
@@ -17,9 +16,8 @@ def login_node(option: str | None = None) -> Login:
     Raises:
         RequestError: no machine has such a name.
     """
-    user = pwd.getpwuid(os.getuid()).pw_name
     host = option or find_site(None, search_path()).login or full_hostname()
-    return read_login(host, user)
+    return read_login(host, user_name())
 
 
 def own_words(*words: str) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """`hpckit.report`: what the GPUs of a user, an account or a whole cluster did over some time."""
 
-import getpass
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.job_spec.arguments import PATH, checked, maybe, several
-from hpckit.paths import login
+from hpckit.paths import login, user_name
 from hpckit.sites import find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import counts_gpus, keeps_accounting, told_config
@@ -136,7 +135,7 @@ def _asked(
     if everyone and users:
         raise RequestError("Give --user or --all, not both.")
     mine = not (users or accounts or everyone)
-    whom = (getpass.getuser(),) if mine else tuple(dict.fromkeys(map(_login, users)))
+    whom = (user_name(),) if mine else tuple(dict.fromkeys(map(_login, users)))
     return Asked(since=begin, until=end, users=whom, accounts=tuple(accounts))
 
 

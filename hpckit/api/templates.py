@@ -11,6 +11,7 @@ from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.job_spec.arguments import FUNCTION, checked
+from hpckit.paths import way_in
 from hpckit.render import (
     find_template,
     is_report,
@@ -236,7 +237,8 @@ def _text(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, DamagedFileError) as error:
-        raise TemplateError(f"cannot be read: {reason(error)}.", at=path) from error
+        let = way_in(path, error)
+        raise TemplateError(f"cannot be read: {reason(error)}.{let}", at=path) from error
 
 
 # Where schemas are kept, beside `templates/`: what scaffolds write names them from there.

@@ -7,6 +7,7 @@ the order of the lines, not their clocks. A line that is lost costs one event.
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -113,7 +114,8 @@ def read_memory() -> Memory:
         if who := _others(path):
             return Memory(
                 usable=False,
-                trouble=f"{path} is not believed, because {who} may write to it (chmod 600 {path})",
+                trouble=f"{path} is not believed, because {who} may write to it "
+                f"(chmod 600 {shlex.quote(str(path))})",
             )
         content = read_tail(path, _MOST_BYTES)
     except FileNotFoundError:

@@ -1,5 +1,6 @@
 """`hpckit collections list|add|update|sync|remove|verify|trust|diff|new`."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -261,4 +262,4 @@ def new_collection(
     """Make a collection to start from. With a template, a site, a workload and a check for CI."""
     for path in api.new_collection(folder):
         say(str(path))
-    note(f"Fill in {folder}/hpckit.yaml, then: cd {folder} && ./check")
+    note(f"Fill in {folder}/hpckit.yaml, then: cd {shlex.quote(str(folder))} && ./check")

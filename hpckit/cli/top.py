@@ -12,7 +12,7 @@ from hpckit.cli.arguments import RunsOption, TasksOption, finite, settled_root
 from hpckit.cli.output import say, say_note
 from hpckit.errors import OutsideError, RequestError
 from hpckit.text import shows_blocks
-from hpckit.version import DISTRIBUTION
+from hpckit.version import to_install
 
 OnceOption = Annotated[
     bool, typer.Option("--once", help="Print one frame as plain text; it needs no Textual.")
@@ -66,8 +66,8 @@ def top(
         if (error.name or "").partition(".")[0] not in ("textual", "rich"):
             raise
         raise OutsideError(
-            "The screen is drawn by Textual, which is not installed beside hpckit. Install it: "
-            f"pip install '{DISTRIBUTION}[top]'. Without it: hpckit top --once"
+            "The screen is drawn by Textual, which is not installed beside hpckit. "
+            f"{to_install('textual>=8')}. Without it: hpckit top --once"
         ) from error
     Top(Watch(settled_root(runs), here_only=runs is not None), view, interval).watch_jobs()
 

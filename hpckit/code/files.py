@@ -146,9 +146,11 @@ class _Look:
 
     def alone(self, file: Path) -> None:
         """Take one file, and remember what lies beside it."""
+        names: list[str] = []
         try:
             self._take(file.name, file.stat(), open_here=_reached(self._root), needed=True)
-            names = _names(self._root)
+            with suppress(PermissionError):  # passed, but not read: a colleague's home
+                names = _names(self._root)
         except OSError as error:
             raise unreadable(error.filename or str(file), error) from error
         self.found.left += [name for name in names if name != file.name][:_MOST_LINKS]

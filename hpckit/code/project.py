@@ -5,8 +5,10 @@ the folder that Python imports it from.
 """
 
 import os
+import pwd
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -88,7 +90,7 @@ def project_of(file: Path, here: Path, top: Path | None = None) -> Project | Non
         return Project(root=root, git=True, file=real)
     if real.parts[1] in _OF_THE_SYSTEM or _is_below(folder, "conda-meta"):
         return None
-    wide, first = _wide_places(), Path(os.path.realpath(top or folder))
+    wide, first = _wide_places(folder), Path(os.path.realpath(top or folder))
     if first == folder or not real.is_relative_to(first):
         alone = str(folder) in wide
         return Project(root=folder, git=False, file=real, alone=alone, above=_above(folder))
@@ -109,7 +111,7 @@ def part_of(project: Project, root: Path, *, alone: bool = False) -> Project:
 
 def _above(folder: Path) -> tuple[Path, ...]:
     """Return the folders over one, the topmost first: its parent, and some more of the user's."""
-    wide = _wide_places()
+    wide = _wide_places(folder)
     if str(folder) in wide:
         return ()
     above = [folder.parent]
@@ -130,10 +132,10 @@ def project_at(folder: Path) -> Project | None:
 def work_tree(folder: Path) -> Path | None:
     """Return the topmost folder of the work tree a folder is in, on the same file system.
 
-    The user's home, `/` and folders for all are not taken for projects, whatever they hold.
+    Homes, `/` and folders for all are not taken for projects, whatever they hold.
     """
     try:
-        device, wide = folder.stat().st_dev, _wide_places()
+        device, wide = folder.stat().st_dev, _wide_places(folder)
         for root in (folder, *folder.parents):
             if root.stat().st_dev != device or str(root) in wide:
                 return None
@@ -153,13 +155,27 @@ def _has_git(root: Path) -> bool:
     return is_there(place / "HEAD") if stat.S_ISDIR(mode) else stat.S_ISREG(mode)
 
 
-def _wide_places() -> set[str]:
-    """Return the folders that are places for all kinds of things, and never one project's."""
+def _wide_places(folder: Path) -> set[str]:
+    """Return the folders that are places for all kinds of things, and never one project's.
+
+    Homes are: the user's own, and of the others those that `folder` can be in.
+    """
     wide = {"/", "/home", "/tmp", "/var/tmp", "/scratch", "/dev/shm"}  # noqa: S108
     # As tempfile has it, which tries each by writing a file.
     named = {os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)}
-    places = wide | named | {os.path.expanduser("~")}  # noqa: PTH111
+    places = wide | named | {os.path.expanduser("~"), *_homes(folder)}  # noqa: PTH111
     return {*places, *map(os.path.realpath, places)}
+
+
+def _homes(folder: Path) -> Iterator[str]:
+    """Yield the homes that the machine lists for who owns a folder or one over it; not root's."""
+    owners = set()
+    for at in (folder, *folder.parents):
+        with suppress(OSError):  # a module's folder in an archive
+            owners.add(at.stat().st_uid)
+    for uid in owners - {0}:
+        with suppress(KeyError):  # a user who is not listed, as in a container
+            yield pwd.getpwuid(uid).pw_dir or "/"
 
 
 def _is_below(folder: Path, mark: str) -> bool:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from hpckit.code.ignore import GITIGNORE, Patterns, outer_patterns, patterns, patterns_of
 from hpckit.code.project import Project
 from hpckit.code.secrets import looks_secret
-from hpckit.collections.collection import CodeRules
+from hpckit.collections.collection import MANIFEST, CodeRules
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.gitfiles.index import FOLDER, read_index
 from hpckit.gitfiles.repository import id_bytes, repository_at
+from hpckit.paths import config_folder, user_name
 
 
 class Place(NamedTuple):
@@ -163,8 +164,16 @@ def _folders_ahead(include: tuple[str, ...]) -> frozenset[str]:
 
 def unreadable(path: str | Path, error: OSError | DamagedFileError) -> OutsideError:
     """Return the error of a file of the code that cannot be read."""
+    what = f"{str(path)!r} is part of the code and cannot be read: {reason(error)}"
+    try:
+        owner = os.stat(path).st_uid  # noqa: PTH116  # a text
+    except OSError:  # nor looked at
+        owner = os.getuid()
+    if owner == os.getuid():
+        todo, place = "Let it be read (chmod u+r)", "the project's hpckit.yaml"
+    else:
+        todo, place = f"Ask {user_name(owner)}, whose it is", str(config_folder() / MANIFEST)
     return OutsideError(
-        f"{str(path)!r} is part of the code and cannot be read: {reason(error)}. Let it be read "
-        "(chmod u+r), leave it out (`code: {exclude: [...]}` in the project's hpckit.yaml), or "
+        f"{what}. {todo}, leave it out (`code: {{exclude: [...]}}` in {place}), or "
         "submit without a copy of the code: --no-code."
     )

@@ -11,6 +11,7 @@ All is read-only, and has one time of change: who changes something all the same
 """
 
 import os
+import shlex
 import shutil
 import stat
 import time
@@ -92,8 +93,8 @@ class Store:
         if not stat.S_ISDIR(status.st_mode) or not is_mine_alone(self.path, status):
             raise OutsideError(
                 f"{self.path} is not a folder that you alone can write: others could put another "
-                f"code in place of yours. Say chmod go-w {self.path}, or submit without a copy of "
-                "the code: --no-code."
+                f"code in place of yours. Say chmod go-w {shlex.quote(str(self.path))}, or submit "
+                "without a copy of the code: --no-code."
             )
         for name, mode in _PARTS:
             (self.path / name).mkdir(mode=mode, exist_ok=True)

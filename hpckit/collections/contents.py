@@ -15,7 +15,7 @@ from hpckit import digests
 from hpckit.collections.collection import LOCK, PARTS, sha256, take_in
 from hpckit.errors import ConfigError
 from hpckit.files import DamagedFileError, chunks, open_regular, read_json, reason, replace_file
-from hpckit.paths import CACHE, make_folder, refuse_foreign
+from hpckit.paths import CACHE, make_folder, refuse_foreign, way_in
 from hpckit.values import check
 
 _MOST, _MOST_BYTES, _DEEPEST = 20_000, 1 << 30, 60
@@ -32,11 +32,8 @@ def is_open_folder(folder: Path) -> bool:
     try:
         return stat.S_ISDIR(folder.stat().st_mode)
     except PermissionError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}. Its owner can let you in: chmod -R g+rX, and for "
-            "the folders above it chmod g+x.",
-            at=folder,
-        ) from error
+        let = way_in(folder, error)
+        raise ConfigError(f"cannot be read: {error.strerror}.{let}", at=folder) from error
     except OSError:
         return False
 
@@ -61,7 +58,8 @@ def walk(folder: Path) -> Rows:
                         at=folder,
                     )
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", at=error.filename) from error
+        let = way_in(error.filename or folder, error)
+        raise ConfigError(f"cannot be read: {error.strerror}.{let}", at=error.filename) from error
     return rows
 
 
@@ -177,7 +175,8 @@ def _digest(path: Path) -> str:
         with open_regular(path) as stream:
             take_in(digest := sha256(), stream)
     except (OSError, DamagedFileError) as error:
-        raise ConfigError(f"cannot be read: {reason(error)}.", at=path) from error
+        let = way_in(path, error)
+        raise ConfigError(f"cannot be read: {reason(error)}.{let}", at=path) from error
     return digest.hexdigest()
 
 

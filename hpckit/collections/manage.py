@@ -4,6 +4,7 @@ Adding, updating and syncing are the only things hpckit does over a network for 
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -183,7 +184,7 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
     if found and not trust and str(source) not in trusted():
         raise RequestError(
             f"{found[0]}. {found[0].mend}If you trust the collection as it is: "
-            f"hpckit collections add --trust {source}"
+            f"hpckit collections add --trust {shlex.quote(str(source))}"
         )
 
 
@@ -255,6 +256,8 @@ def newest(entry: Entry, rev: str | None) -> Entry:
             "apply."
         )
     wanted = entry.rev if rev is None else check_rev(rev)
+    if not source.is_git and folder_of(entry) is None:
+        raise RequestError(missing(entry))
     with git.taken_back(source, cache_folder()):
         # The owner may only change by `add`: who says `update` may not have looked.
         try:
@@ -268,7 +271,8 @@ def newest(entry: Entry, rev: str | None) -> Entry:
         if entry.owner and found.owner != entry.owner:
             raise RequestError(
                 f"{entry.source} belongs to {found.owner}, but it belonged to {entry.owner} when "
-                f"it was added. If this is right: hpckit collections add {entry.source}"
+                f"it was added. If this is right: "
+                f"hpckit collections add {shlex.quote(entry.source)}"
             )
         return _after(entry, found)
 

@@ -110,7 +110,7 @@ def refuse_faults(
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise UntrustedError(
             f"{found[0]}{more}. {found[0].mend}If you trust the collection as it is: "
-            f"hpckit collections add --trust {place}"
+            f"hpckit collections add --trust {shlex.quote(str(place))}"
         )
 
 
@@ -180,7 +180,7 @@ def _refuse_new_owner(place: Source, folder: Path, owner: str) -> None:
     if now != owner and folder.stat().st_uid not in (0, os.geteuid()):
         raise UntrustedError(
             f"{folder} belongs to {now}, but it belonged to {owner} when it was added. "
-            f"If this is right: hpckit collections add {place}"
+            f"If this is right: hpckit collections add {shlex.quote(str(place))}"
         )
 
 

@@ -97,7 +97,10 @@ def _write(path: Path, text: str) -> None:
         make_folder(path.parent)
         replace_file(path, text, check=read_site if path.suffix == ".yaml" else None)
     except OSError as error:
-        raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
+        raise OutsideError(
+            f"{path}: cannot be written: {error.strerror}. To print what it would say: hpckit init "
+            "--dry-run. Another place for your settings: XDG_CONFIG_HOME."
+        ) from error
 
 
 _MARK = re.compile(r"# hpckit init, sha256:([0-9a-f]{64})\n")

@@ -205,7 +205,10 @@ def _space(there: Path, space: os.statvfs_result) -> Iterator[Check]:
 def _writers(there: Path) -> Iterator[Check]:
     mode = there.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        yield bad(f"everybody can write to {there}", f"chmod o-w {there}, or {_ELSEWHERE}")
+        yield bad(
+            f"everybody can write to {there}",
+            f"chmod o-w {shlex.quote(str(there))}, or {_ELSEWHERE}",
+        )
 
 
 def _shared(root: Path) -> Check:

@@ -1,6 +1,5 @@
 """Whether `notify:` works: a test event to everybody who is to be told of jobs."""
 
-import getpass
 import time
 from collections.abc import Iterator
 
@@ -8,7 +7,7 @@ from hpckit.doctor import Check, Level, bad, good, unknown
 from hpckit.errors import CommandError, HpckitError
 from hpckit.notify.event import TEST, Event
 from hpckit.notify.sending import send, shown
-from hpckit.paths import config_folder
+from hpckit.paths import config_folder, user_name
 from hpckit.sinks import CONFIG_FILE, Command, Mail, Notify, Webhook, mail_options
 from hpckit.slurm.cluster import config
 
@@ -28,7 +27,7 @@ def telling_checks(notify: Notify | None) -> Iterator[Check]:
         )
         return
     event = Event(
-        event=TEST, at=time.time(), job_id="0", name="test", run_id="none", user=getpass.getuser()
+        event=TEST, at=time.time(), job_id="0", name="test", run_id="none", user=user_name()
     )
     for sink in notify.sinks:
         if sink is notify.mail_by_slurm:

@@ -1,6 +1,5 @@
 """Users and accounts that were named but have no job in a report: nobody's names, or idle ones."""
 
-import getpass
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,6 +7,7 @@ from hpckit.documents import nearest
 from hpckit.errors import CommandError, RequestError
 from hpckit.group_report.allocations import Allocation
 from hpckit.group_report.ledgers import Asked
+from hpckit.paths import user_name
 from hpckit.slurm.client import ask, patience
 from hpckit.text import counted, listed
 
@@ -30,7 +30,7 @@ def absent_notes(
     """
     users = _without(asked.users, {row.user for row in rows})
     accounts = _without(asked.accounts, {row.account.lower() for row in rows})
-    others = [name for name in users if name != getpass.getuser()]
+    others = [name for name in users if name != user_name()]
     silent = [
         *_unsaid("user", others, hide_names=hide_names),
         *_unsaid("account", accounts, hide_names=hide_names),
@@ -71,7 +71,7 @@ def _unsaid(kind: str, names: Sequence[str], *, hide_names: bool) -> Iterator[st
     lines = {line.lower() for line in answer.splitlines()}
     asked = {name.lower() for name in names}
     known = {line for line in lines if re.fullmatch(_NAME, line) or line in asked}
-    if not known - {"root", getpass.getuser().lower()}:
+    if not known - {"root", user_name().lower()}:
         yield f"{cannot}: sacctmgr shows you no other {kind}s"
         return
     unknown = next((name for name in names if name.lower() not in known), None)

@@ -1,5 +1,6 @@
 """Why a run failed, from its folder: the cause, and the words that go with it."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from hpckit.job_ends.joblog import job_facts, was_cancelled
 from hpckit.job_ends.mpi_ends import is_mpi_end
 from hpckit.job_ends.tracebacks import ended_by_mpi, error_line, last_error, last_words, says_why
 from hpckit.launchers import recorded_launcher
+from hpckit.paths import is_program
 from hpckit.run_folders.ranks import RankRecord, read_all_attempts
 from hpckit.run_folders.run_files import JOB_LOG
 from hpckit.run_folders.run_record import once_more
@@ -125,13 +127,18 @@ def _terms(run: Run) -> dict[str, str]:
     plan, command = run.record["plan"], run.record["command"]
     # See `ProgramKind`: another program starts the Python that it finds. Older runs had no others.
     kind = (run.record.get("program") or {}).get("kind", "python")
-    by_python = kind in ("python", "module")
+    python = Path(command[0]) if command and kind in ("python", "module") else None
+    # An environment that others look after, as hpckit's own where it is installed for all.
+    closed = python is not None and is_program(python) and not os.access(python.parent, os.W_OK)
     return {
         "job_id": run.job_id,
         "again": once_more(run.record, run.job_id),
         "cwd": str(run.record["cwd"]),
         "environment": str(plan.get("environment") or "none"),
-        "python": str(command[0]) if command and by_python else "the first python on PATH",
+        "python": str(python or "the first python on PATH"),
+        "install": "You may not install it there: choose"
+        if closed
+        else "Install it there, or choose",
     }
 
 

@@ -37,9 +37,8 @@ HINTS = (
     _hint(
         "missing package",
         r"^ModuleNotFoundError: No module named '([\w.]+)'",
-        "the job's Python is {python} (environment {environment}), and it has no {0}. Install it "
-        "there, or choose another environment with --env PATH, --env conda:NAME or "
-        "--env module:NAME",
+        "the job's Python is {python} (environment {environment}), and it has no {0}. "
+        "{install} another environment with --env PATH, --env conda:NAME or --env module:NAME",
     ),
     _hint(
         "too old",

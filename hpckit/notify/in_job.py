@@ -7,7 +7,6 @@ for longer than the script's few seconds, and its status is nobody's.
 
 import argparse
 import contextlib
-import getpass
 import os
 import select
 import signal
@@ -29,6 +28,7 @@ from hpckit.notify.event import COMPLETED, FAILED, Event
 from hpckit.notify.idling import IdleGpus
 from hpckit.notify.outbox import Outbox, say
 from hpckit.notify.watching import Errors, ending
+from hpckit.paths import user_name
 from hpckit.rank_variables import restart_count
 from hpckit.sinks import (
     ALL,
@@ -222,7 +222,8 @@ class Teller:
             attempt=self._attempt,
             state=state,
             detail=detail,
-            user=getpass.getuser(),
+            # A node may not know the names of users; Slurm tells its jobs.
+            user=environ.get("SLURM_JOB_USER") or user_name(),
             cluster=environ.get("SLURM_CLUSTER_NAME"),
             host=socket.gethostname(),
             task=None if whole else job.task,

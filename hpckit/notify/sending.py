@@ -1,8 +1,8 @@
 """One event to one sink: a webhook, a command, or the program `mail`. Each says why it failed."""
 
-import getpass
 import json
 import os
+import shlex
 import socket
 import stat
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from hpckit import shell
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.notify.event import Event, body, plain, variables
+from hpckit.paths import user_name
 from hpckit.sinks import Command, Mail, Sink, Webhook, wrong_url
 from hpckit.web import connect, path_of, secret_of_file, secret_of_variable, talking, within
 
@@ -62,7 +63,7 @@ def shown(sink: Sink) -> str:
         return f"{parts.scheme}://{parts.hostname}/..."
     if isinstance(sink, Command):
         return sink.argv[0]
-    return sink.to or getpass.getuser()
+    return sink.to or user_name()
 
 
 def reach(sink: Sink, seconds: float) -> None:
@@ -131,7 +132,8 @@ def _secret(text: str | None, variable: str | None, file: str | None, what: str)
         except OSError as error:
             raise OutsideError(f"{what} {path} cannot be read ({error.strerror})") from error
         if mode & 0o077:
-            raise OutsideError(f"{what} {path} has mode {mode:o}: chmod 600 {path}")
+            todo = f"chmod 600 {shlex.quote(str(path))}"
+            raise OutsideError(f"{what} {path} has mode {mode:o}: {todo}")
         return secret_of_file(file, what, "it is empty")
     return text
 
@@ -142,8 +144,8 @@ def _argv(sink: Command) -> tuple[str, ...]:
 
 def _mail(sink: Mail, event: Event, seconds: float) -> None:
     """Hand a mail to the program `mail`: no line may begin with `~`, some mailers' escape."""
-    lines = "\n".join(event.lines)
-    _run(("mail", "-s", f"hpckit: {event.title}", sink.to or getpass.getuser()), lines, {}, seconds)
+    lines, to = "\n".join(event.lines), sink.to or event.user or user_name()
+    _run(("mail", "-s", f"hpckit: {event.title}", to), lines, {}, seconds)
 
 
 def _run(argv: tuple[str, ...], text: str, more: Mapping[str, str], seconds: float) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shlex
 import stat
 import sys
 import traceback
@@ -63,7 +64,7 @@ def _refuse_shared(path: Path, status: os.stat_result, bits: int) -> None:
         mode = "700" if bits & 0o055 else "go-w"
         raise NotAloneError(
             f"{path} is open to others, so nothing is loaded from it. Make it yours alone: "
-            f"chmod {mode} {path}"
+            f"chmod {mode} {shlex.quote(str(path))}"
         )
 
 

@@ -10,6 +10,7 @@ from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.files import DamagedFileError, open_regular, reason
 from hpckit.frozen import changeable
+from hpckit.paths import way_in
 from hpckit.render.limits import MAX_SOURCE_BYTES
 from hpckit.render.quoting import quoted_expression
 
@@ -126,7 +127,8 @@ def read_template(found: Found, *, script: bool = True) -> str:
             content = stream.read(MAX_SOURCE_BYTES + 1)
         source = content.decode()
     except (OSError, DamagedFileError) as error:
-        raise TemplateError(f"cannot be read: {reason(error)}.", at=found.path) from error
+        let = way_in(found.path, error)
+        raise TemplateError(f"cannot be read: {reason(error)}.{let}", at=found.path) from error
     except UnicodeDecodeError as error:
         raise TemplateError(f"cannot be read: {error}.", at=found.path) from error
     if len(content) > MAX_SOURCE_BYTES:

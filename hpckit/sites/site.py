@@ -151,9 +151,10 @@ class Site:
             return BARE
         if found := ad_hoc_environment(name):
             return found
+        like = "" if "/" in name else name  # no name is near to a path
         raise RequestError(
             f"Environment {name!r} is not one of site {self.name!r} and {why_none(name)}. "
-            f"{nearest(name, [*self.environments, BARE.name])} "
+            f"{nearest(like, [*self.environments, BARE.name])} "
             "Or write venv:PATH, uv:PROJECT, conda:NAME, spack:NAME, module:NAME, apptainer:IMAGE, "
             "pyxis:IMAGE."
         )

@@ -6,6 +6,7 @@ the job's number. `lost_jobs` asks Slurm for it by what the job carries.
 
 import contextlib
 import os
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -159,7 +160,8 @@ def finish(
     with contextlib.suppress(OSError), opened(handover.run_id) as base:
         (base / HANDOVER).unlink()
     if (trouble := add_to_index(runs)) and tell:
-        tell(f"note: {trouble}. Elsewhere this run is found only with --runs {handover.root}")
+        root = shlex.quote(str(handover.root))
+        tell(f"note: {trouble}. Elsewhere this run is found only with --runs {root}")
     forget(handover.run_id)
     return runs
 

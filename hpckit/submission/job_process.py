@@ -9,6 +9,7 @@ every rank, a fifth of its supervisor's start, for a file with a result that nob
 import contextlib
 import gc
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -78,7 +79,7 @@ def _refuse_shared(path: Path, status: os.stat_result, mode: str, *, closed: boo
     if status.st_uid != os.getuid() or writable or stat.S_ISLNK(status.st_mode):
         raise JobError(
             f"{path} can be written by others, so nothing is loaded from it. "
-            f"Make it yours alone: chmod {mode} {path}"
+            f"Make it yours alone: chmod {mode} {shlex.quote(str(path))}"
         )
 
 

@@ -3,7 +3,6 @@
 And what differs between a recorded run and the same request now.
 """
 
-import getpass
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from hpckit.files import DamagedFileError
 from hpckit.gitfiles import code_version
 from hpckit.job import Job
 from hpckit.job_spec.spec import OPTIONS, JobSpec
+from hpckit.paths import user_name
 from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
 from hpckit.run_folders.run_record import varied
@@ -44,7 +44,7 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "schema": SCHEMA,
         "hpckit_version": __version__,
         "submitted_at": time.time(),
-        "user": getpass.getuser(),
+        "user": user_name(),
         "host": os.uname().nodename,
         "cwd": submission.place.cwd,
         "command_line": sys.argv,

@@ -80,6 +80,19 @@ def test_users_load_the_module(apps: Path, tmp_path: Path) -> None:
     module(apps, f"module load hpckit; {gone}", tmp_path)
 
 
+@pytest.mark.parametrize("before", ["", "/opt/other/man", "/opt/other/man:", ":/opt/other/man"])
+def test_the_man_page_is_found_beside_those_of_other_modules(
+    apps: Path, tmp_path: Path, before: str
+) -> None:
+    """With a MANPATH, man does not look beside PATH; without one it does, and an own hides all."""
+    shown = 'man -w hpckit; man -w hpckit ls || true; module unload hpckit; echo "[$MANPATH]"'
+    lines = f"export MANPATH={before}\nmodule load hpckit\n{shown}"
+    said = module(apps, lines, tmp_path).splitlines()
+    assert said[0] == f"{apps}/{__version__}/share/man/man1/hpckit.1"
+    assert any(line.startswith("/usr/share/man/") for line in said) == (before != "/opt/other/man")
+    assert said[-1].rstrip(":]") == f"[{before}]".rstrip(":]")
+
+
 def test_a_job_runs_from_the_module(apps: Path, tmp_path: Path) -> None:
     (tmp_path / "hello.sh").write_text('echo "hello of rank $RANK"\n')
     line = "hpckit submit serial hello.sh --executor local --gpus 0 --wait --sample-interval 0"
@@ -89,6 +102,8 @@ def test_a_job_runs_from_the_module(apps: Path, tmp_path: Path) -> None:
 
 def test_the_groups_site_is_found_and_nothing_can_be_written(apps: Path, tmp_path: Path) -> None:
     site = apps / "collection" / "templates" / "sites" / "ourcluster.yaml"
+    site.parents[2].mkdir()  # it becomes a collection with its first part
+    assert module(apps, "module load hpckit\nhpckit jobs", tmp_path).startswith("No runs yet")
     site.parent.mkdir(parents=True)
     site.write_text("description: Our cluster\n")
     assert "Our cluster" in module(apps, "module load hpckit\nhpckit sites list", tmp_path)

@@ -1,9 +1,6 @@
 """A second report asks sacct for what is new only, and says the same as one that asks for all."""
 
-import getpass
 import json
-import os
-import pwd
 import random
 import sys
 import time
@@ -13,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpckit.paths import user_name
 from tests.conftest import Answer, add_program
 from tests.report.groups import HOUR, NOW, moment, row
 
@@ -242,14 +240,13 @@ def test_where_slurm_hides_others_jobs_a_report_of_them_says_so(
 
 
 def test_what_accounting_shows_is_not_asked_for_ones_own_jobs(
-    database: Database, cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, cli: Cli, here: Path
 ) -> None:
     add_program(here.parent / "bin" / "sacctmgr", "#!/bin/sh\nexit 1\n")
     (note,) = report(cli)["notes"]
     assert note.startswith("nothing is kept for the next report: 'sacctmgr' exited with status 1")
     assert kept(here) == []
-    monkeypatch.setattr("getpass.getuser", lambda: pwd.getpwuid(os.getuid()).pw_name)
-    database.rows = [one | {"User": getpass.getuser()} for one in database.rows]
+    database.rows = [one | {"User": user_name()} for one in database.rows]
     database.save()
     assert json.loads(cli("report", "--json").out)["notes"] == []
     assert len(kept(here)) == 1

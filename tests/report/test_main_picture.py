@@ -179,5 +179,5 @@ def test_without_matplotlib_nothing_is_written_and_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     answer = cli("stats", str(folder), "--html", "a.html", "--png", "a.png")
     assert answer.status == 3
-    assert "Install it: pip install 'hpckit-slurm[plots]'" in answer.err
+    assert f"Install it: {sys.executable} -m pip install 'matplotlib>=3.8'" in answer.err
     assert list(here.glob("a.*")) == []

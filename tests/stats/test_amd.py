@@ -274,7 +274,7 @@ def test_rocms_own_amdsmi_is_found_where_none_is_installed(
     running.wait_for_samples(1)
     (text,) = texts(running.stop(), "no_nvml")
     assert "libamd_smi.so is here, but the Python package amdsmi is not" in text
-    assert "Install hpckit-slurm[amd]." in text
+    assert " -m pip install 'amdsmi>=6.3'." in text
 
 
 HIDES = """\

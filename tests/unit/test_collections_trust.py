@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -124,6 +125,36 @@ def test_trust_is_the_users_own_and_of_one_source(here: Path, lab: Path, cli: Cl
     cli("collections", "remove", "lab")
     assert json.loads((config / "trusted.json").read_text()) == {"trusted": []}
     assert cli("collections", "add", str(lab)).status == 2
+
+
+def test_what_an_error_says_to_type_is_typed_with_blanks_in_the_path(
+    here: Path, lab: Path, cli: Cli
+) -> None:
+    odd = Path(shutil.copytree(lab, here.parent / "our lab's $x" / "lab"))
+    repo = make_repository(here.parent / "srv of ours" / "lab")
+    open_file(odd)
+    (repo / ".git" / "refs" / "heads").chmod(0o777)
+    for source in (str(odd), f"git+file://{repo}"):
+        refused = cli("collections", "add", source)
+        assert refused.status == 2
+        line = refused.err.rstrip("\n").rpartition("as it is: hpckit ")[2]
+        assert cli(*shlex.split(line)).status == 0, line
+        assert cli("collections", "remove", "lab").status == 0
+    told = cli("collections", "new", str(here / "new one"))
+    assert f"then: cd '{here / 'new one'}' && ./check" in told.err
+
+
+def test_an_update_of_a_folder_that_is_gone_says_how_to_forget_it(
+    here: Path, lab: Path, cli: Cli
+) -> None:
+    assert cli("collections", "add", str(lab)).status == 0
+    lab.rename(lab.with_name("gone"))
+    said = cli("collections", "update")
+    assert (said.status, f"lab: folder {lab} does not exist. If it will not" in said.err) == (
+        2,
+        True,
+    )
+    assert said.err.endswith(": hpckit collections remove lab\n")
 
 
 @as_root

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
+from hpckit.paths import user_name
 from hpckit.sites import read_site
 from tests.conftest import examples
 
@@ -28,8 +29,16 @@ def test_a_file_that_may_not_be_read_says_what_to_do(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("hpckit.documents.read_text", refuse)  # root may read all
+    path = tmp_path / "config.yaml"
+    with pytest.raises(ConfigError, match=r"denied\. Its owner can let you in"):  # whoever that is
+        read_document(path, "settings")
+    path.touch()
     with pytest.raises(ConfigError, match=r"Permission denied\. Let it be read \(chmod u\+r\)"):
-        read_document(tmp_path / "config.yaml", "settings")
+        read_document(path, "settings")
+    owner = user_name()
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
+    with pytest.raises(ConfigError, match=rf"Its owner, {owner}, can let you in: chmod -R g\+rX"):
+        read_document(path, "settings")
 
 
 @pytest.mark.parametrize(

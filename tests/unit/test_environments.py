@@ -1,3 +1,4 @@
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from hpckit.environments import (
     not_here,
     why_none,
 )
+from hpckit.errors import RequestError
+from hpckit.sites import Site
 from tests.conftest import Answer, write_files
 
 K = EnvironmentKind
@@ -148,6 +151,23 @@ def test_a_program_is_taken_for_a_python_by_its_name(
 
 MODULE_SIGNS = ("LMOD_CMD", "LMOD_VERSION", "LMOD_PKG", "MODULES_CMD", "MODULESHOME",
                 "LOADEDMODULES", "SPACK_ROOT")  # fmt: skip
+
+
+def test_a_folder_that_has_an_environment_beside_or_in_it_names_that(tmp_path: Path) -> None:
+    for folder, near in (("env/bin", "env"), ("proj", "proj/.venv"), ("other", "other/venv")):
+        python = tmp_path / near / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.touch()
+        assert why_none(str(tmp_path / folder)).endswith(f"({tmp_path / near} is one)")
+    assert why_none(str(tmp_path / "proj" / ".venv" / "bin")).endswith("proj/.venv is one)")
+    (tmp_path / "empty").mkdir()
+    assert why_none(str(tmp_path / "empty")).endswith("it has no bin/python")
+
+
+def test_no_name_of_an_environment_is_near_to_a_path() -> None:
+    for word, said in (("/nope", "Known: none."), ("non", "Did you mean 'none'?")):
+        with pytest.raises(RequestError, match=re.escape(said)):
+            Site(name="lab", description="d").find_environment(word)
 
 
 @pytest.mark.parametrize(

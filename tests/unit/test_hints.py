@@ -1,5 +1,6 @@
 """The usual ends of a rank get their advice, by the libraries' own words and nothing else."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from hpckit.job_ends.tracebacks import OUT_OF_MEMORY, last_error
 from hpckit.oldest import refuse_older
 from hpckit.run_folders.ranks import write_rank
 from hpckit.slurm.states import JobState
+from hpckit.version import to_install
 from tests.unit.made import make_run, rank
 
 RUN = {
@@ -20,6 +22,7 @@ RUN = {
     "cwd": "/work",
     "environment": "torch",
     "python": "/env/bin/python",
+    "install": "Install it there, or choose",
 }
 TRACE = 'Traceback (most recent call last):\n  File "/w/a.py", line 2, in <module>\n    x\n'
 # What the libraries wrote, here (torch 2.13 for CPUs, Open MPI 4.1) or as their users report it.
@@ -96,6 +99,35 @@ def test_a_python_or_torch_that_is_too_old_is_named_with_its_place() -> None:
     (advice,) = hints(f"{TRACE}ImportError: {error.value}", RUN)
     assert "is /env/bin/python (environment torch), and its Python 3.9.18 is too old" in advice
     assert "an environment with Python 3.10 or newer" in advice
+
+
+@pytest.mark.parametrize(
+    ("may_write", "advice"),
+    [
+        (True, "Install it there, or choose another"),
+        (False, "You may not install it there: choose"),
+    ],
+)
+def test_into_an_environment_that_others_look_after_nothing_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, may_write: bool, advice: str
+) -> None:
+    """As hpckit's own where it is a module for all, which ranks without --env have."""
+    run = make_run(tmp_path, command=[sys.executable, "train.py"])
+    failed = rank(0, ended=20.0, exit_code=1, error=f"{TRACE}ModuleNotFoundError: No module "
+                  "named 'numpy'")  # fmt: skip
+    write_rank(run.dir, failed)
+    monkeypatch.setattr("os.access", lambda _path, mode: may_write or mode == os.X_OK)
+    (hint,) = error_report(run, [failed], JobState.FAILED).splitlines()[-1:]
+    assert f"{sys.executable} (environment none), and it has no numpy. {advice}" in hint
+
+
+def test_what_is_installed_beside_hpckit_is_by_its_own_python_and_who_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = f"{sys.executable} -m pip install 'textual>=8'"
+    assert to_install("textual>=8") == f"Install it: {line}"
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    assert to_install("textual>=8") == f"Who installed hpckit in {sys.prefix} can add it: {line}"
 
 
 def test_every_row_has_its_example() -> None:

@@ -142,6 +142,18 @@ def test_a_pipe_in_the_sites_place_is_not_waited_for(here: Path, newest: Cluster
     assert (done.status, "newest.yaml: cannot be read" in done.err) == (3, True)
 
 
+def test_where_nothing_can_be_written_it_says_how_to_see_the_file(
+    here: Path, newest: Cluster, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("hpckit.detect.site_file.make_folder", refuse)
+    said = cli("init")
+    assert said.status == 3
+    assert "Permission denied. To print what it would say: hpckit init --dry-run" in said.err
+
+
 def test_json_is_one_document(here: Path, newest: Cluster, cli) -> None:
     record = json.loads(cli("init", "--json").out)
     assert (record["site"], record["outcome"]) == ("newest", "written")

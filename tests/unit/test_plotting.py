@@ -95,7 +95,7 @@ def test_colours_are_those_of_the_pages() -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(OutsideError, match=r"pip install 'hpckit-slurm\[plots\]'"):
+    with pytest.raises(OutsideError, match=r" -m pip install 'matplotlib>=3.8'"):
         drawn("png")
 
 

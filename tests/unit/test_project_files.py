@@ -1,6 +1,7 @@
 """Which files are a project's."""
 
 import os
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from hpckit.api.prepare import prepare
 from hpckit.code.files import TooManyError, find_files
 from hpckit.code.making import _mode_over
 from hpckit.code.project import Project, part_of, project_of, read_rules
+from hpckit.code.rules import unreadable
 from hpckit.code.secrets import looks_secret
 from hpckit.collections.collection import CodeRules
 from hpckit.errors import ConfigError
 from hpckit.job_spec.spec import JobSpec
+from hpckit.paths import config_folder
 from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.submission.kept_code import keeping, link_code
 from tests.conftest import write_files
@@ -280,6 +283,46 @@ def test_a_place_for_all_kinds_of_things_is_no_project(
     assert names(found) == {"train.py"}
     known = [name for name in found.lasting() if name != ".cache"]  # what hpckit itself keeps
     assert known == [".bashrc", "data", "letters.txt"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("listed", [True, False])
+def test_of_a_colleagues_home_the_program_is_kept_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool
+) -> None:
+    """It lies in nobody's project, whatever else does: settings in git, folders closed to all."""
+    home, real = tmp_path / "ana", os.listdir
+    (tmp_path / "link").symlink_to(home)  # as the machine lists it
+    write(home, "train.py", "private/x", "project/train.py")
+    git(home, "init", "-q")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 61003, 61003)
+    row = pwd.struct_passwd(("ana", "x", 61003, 61003, "", str(tmp_path / "link"), "/bin/sh"))
+    monkeypatch.setattr("pwd.getpwuid", {0: pwd.getpwuid(0), 61003: row}.__getitem__)
+
+    def names_of(folder: object) -> list[str]:
+        if str(folder) == str(home) and not listed:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(folder)
+
+    monkeypatch.setattr(os, "listdir", names_of)
+    found = found_in(home)
+    assert (names(found), found.project.alone, found.project.git) == ({"train.py"}, True, False)
+    assert set(found.left) == ({"private", "project"} if listed else set())
+    assert (project := project_of(home / "project/train.py", tmp_path)) is not None
+    assert (project.root, project.alone) == (home / "project", False)
+    assert project_of(home / "project/a.zip/train.py", tmp_path)  # not a folder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+def test_whose_a_file_is_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "private")
+    closed = PermissionError(13, "Permission denied")
+    assert "Let it be read (chmod u+r), leave it out" in str(unreadable(tmp_path, closed))
+    os.chown(tmp_path / "private", 61003, 61003)
+    said = str(unreadable(tmp_path / "private", closed))
+    assert "Permission denied. Ask 61003, whose it is, leave it out (`code: {exclude" in said
+    assert f"in {config_folder() / 'hpckit.yaml'}), or submit without" in said
 
 
 def test_hidden_folders_over_a_project_keep_their_names(tmp_path: Path) -> None:

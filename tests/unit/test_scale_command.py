@@ -323,7 +323,7 @@ def test_without_matplotlib_pictures_are_refused_before_anything_is_submitted(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     said = cli(*FOUR, "--png", "s.png")
     assert said.status == 3
-    assert "Install it: pip install 'hpckit-slurm[plots]'" in said.err
+    assert f"Install it: {sys.executable} -m pip install 'matplotlib>=3.8'" in said.err
     assert not (script / "runs").exists()
     assert not [*fake_slurm.glob("script-*.sh")]
 

@@ -12,6 +12,7 @@ from hpckit.collections import search_path
 from hpckit.documents import read_document
 from hpckit.errors import ConfigError
 from hpckit.job import Job
+from hpckit.job.checks import CHECKS
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
 from hpckit.job_spec.spec import JobSpec
@@ -312,3 +313,10 @@ def test_a_site_of_no_whole_file_is_not_looked_for_elsewhere(here: Path) -> None
     (here / "templates" / "sites").mkdir(parents=True)
     (here / "templates" / "sites" / "aaa.yaml").write_text("description: d\ngpus: {per_node: x}\n")
     assert find_site("lumi-g", search_path()).name == "lumi-g"
+
+
+def test_the_page_names_every_check_that_can_be_switched_off() -> None:
+    found = re.search(r"To switch one check off: (.*?)\n\n", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    names = re.findall(r"[a-z-]+", " ".join(re.findall(r"`(?:--skip-check )?([^`]*)`", found[1])))
+    assert sorted(names) == sorted(CHECKS)

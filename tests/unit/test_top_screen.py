@@ -85,7 +85,7 @@ def test_without_textual_it_says_what_to_do(here: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("TERM", "xterm")
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
-    with pytest.raises(OutsideError, match=r"pip install 'hpckit.*\[top\]'"):
+    with pytest.raises(OutsideError, match=r" -m pip install 'textual>=8'"):
         command.top()
 
 

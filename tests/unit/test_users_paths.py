@@ -1,5 +1,6 @@
 """Paths in files that several users read: each user's own variables, and what is not set."""
 
+import json
 import os
 import pwd
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from hpckit.paths import (
 from hpckit.sinks import Command
 from hpckit.sites import Site
 from hpckit.web import connect, secret_of_file
-from tests.conftest import Answer
+from tests.conftest import Answer, add_program
 
 Cli = Callable[..., Answer]
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -154,13 +155,53 @@ def test_home_is_that_of_the_variable_else_of_the_machine(monkeypatch: pytest.Mo
     assert home() == listed
 
 
+def unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a user whom this machine does not list, as in a container."""
+
+    def refuse(_uid: int) -> None:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr("pwd.getpwuid", refuse)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit", "serial", "job.sh", "--gpus=0", "--time=5", "--executor=slurm"),
+        ("report", "--site=generic"),
+        ("doctor", "notify"),
+        ("jupyter", "--executor=slurm", "--dry-run"),
+    ],
+)
+def test_who_has_no_name_goes_by_the_number(
+    words: tuple[str, ...], here: Path, fake_slurm: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "job.sh").write_text("true\n")
+    settings = config_folder() / "config.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("notify: {mail: {by: mail}}\n")
+    settings.chmod(0o600)
+    add_program(here.parent / "bin" / "mail", f'#!/bin/sh\necho "$3" > {here}/mailed\n')
+    unlisted(monkeypatch)
+    number = str(os.getuid())
+    said = cli(*words)
+    assert said.status == 0, said
+    match words[0]:
+        case "submit":
+            (record,) = (here / "runs").glob("*/run.json")
+            assert json.loads(record.read_text())["user"] == number
+        case "report":
+            assert f"GPU use of {number}," in said.out
+        case "doctor":
+            assert (here / "mailed").read_text() == f"{number}\n"
+
+
 def test_who_has_no_home_is_told_what_to_set(
     here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unlisted(_uid: int) -> None:
-        raise KeyError("getpwuid(): uid not found")
-
-    monkeypatch.setattr("pwd.getpwuid", unlisted)
+    unlisted(monkeypatch)
     assert cli("jobs").status == 0  # $HOME is enough
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -23,7 +23,7 @@ from hpckit.frozen import frozen
 from hpckit.stats.sampler.gpu_library import Activities, GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.samples.records import GpuInfo
-from hpckit.version import DISTRIBUTION
+from hpckit.version import to_install
 
 _LIBRARY = "libamd_smi.so"
 # amdsmi.h, amdsmi_status_t. FAIL_LOAD_MODULE and the like come of the library, not of a GPU.
@@ -316,8 +316,9 @@ def _package() -> ModuleType:
         try:
             return importlib.import_module("amdsmi")
         except (ImportError, AttributeError, KeyError, OSError) as error:
-            text = f"{_LIBRARY} is here, but the Python package amdsmi is not ({error}). Install "
-            raise AmdSmiError(text + f"{DISTRIBUTION}[amd].", Trouble.NEVER) from error
+            text = f"{_LIBRARY} is here, but the Python package amdsmi is not ({error}). "
+            todo = to_install("amdsmi>=6.3")
+            raise AmdSmiError(f"{text}{todo}.", Trouble.NEVER) from error
 
 
 def _trouble(code: int) -> Trouble:
