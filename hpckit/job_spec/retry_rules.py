@@ -105,7 +105,9 @@ def _factor(text: str, word: str) -> float:
     except ValueError:
         factor = 0.0
     if not 1.0 < factor <= _MOST_FACTOR:
-        raise ValueError(f"{text!r}: the factor must be a number above 1, as in mem*2")
+        raise ValueError(
+            f"{text!r}: the factor must be a number above 1, at most {_MOST_FACTOR:g}, as in mem*2"
+        )
     return factor
 
 

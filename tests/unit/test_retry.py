@@ -95,7 +95,7 @@ def test_rules_say_a_kind_and_a_change() -> None:
         ("oom:gpus*2", "changes 'gpus'; what can be changed is mem and time"),
         ("oom:mem*1", "the factor must be a number above 1"),
         ("oom:mem*nan", "the factor must be a number above 1"),
-        ("oom:mem*1e9", "the factor must be a number above 1"),
+        ("oom:mem*1e9", "the factor must be a number above 1, at most 100"),
         ("oom:mem=0", "memory is a whole number of GiB"),
         ("timeout:time=x", "'x' is not a duration"),
         ("oom:mem*2,oom:mem*3", "two rules of oom for the same"),
