@@ -7,6 +7,7 @@ it.
 import re
 from collections.abc import Iterable
 
+from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 from hpckit.units import is_ascii_number, parse_minutes
 
@@ -113,7 +114,11 @@ def _factor(text: str, word: str) -> float:
 
 def _value(text: str, field: str, word: str) -> int:
     if field == "time_min":
-        return parse_minutes(word)
+        try:
+            return parse_minutes(word)
+        except RequestError as error:
+            why = str(error).removeprefix("Time ").rstrip(".")
+            raise ValueError(f"{text!r}: {why}") from error
     number = re.fullmatch(r"([1-9]\d{0,6})(?:G(?:i?B)?)?", word, re.ASCII)
     if number is None:
         raise ValueError(f"{text!r}: memory is a whole number of GiB, as in mem=64")

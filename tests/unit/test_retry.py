@@ -97,7 +97,7 @@ def test_rules_say_a_kind_and_a_change() -> None:
         ("oom:mem*nan", "the factor must be a number above 1"),
         ("oom:mem*1e9", "the factor must be a number above 1, at most 100"),
         ("oom:mem=0", "memory is a whole number of GiB"),
-        ("timeout:time=x", "'x' is not a duration"),
+        ("timeout:time=x", "--retry 'timeout:time=x': 'timeout:time=x': 'x' is not a duration"),
         ("oom:mem*2,oom:mem*3", "two rules of oom for the same"),
         ("node", "Slurm itself starts a job again whose node failed, with --max-requeues N"),
         ("oom:mem*2,node_fail", "a job again whose node failed, with --max-requeues N"),
