@@ -7,7 +7,9 @@ from typing import cast
 import torch
 
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.given import refuse_lbfgs, whole
+from hpckit.parallel.given import is_optimizer, refuse_lbfgs, steps_nothing_of, whole
+
+_WEIGHTS = ("parameters", "state_dict", "load_state_dict")
 
 
 def check_choice(name: str, word: str, choices: Iterable[str]) -> None:
@@ -56,41 +58,50 @@ def check_course(n_epochs: object, patience: object) -> None:
         )
 
 
-def check_parts(loss: object, prior: object, estimator: object, optimizer: object) -> None:
+def check_parts(loss: object, estimator: object, optimizer: object, method: str) -> None:
     """Refuse parts of a fit that lack what is asked of them.
+
+    An estimator may also be a wrapper that has a module's weights; of pathwise gradients its
+    `log_prob` is not asked.
 
     Raises:
         SetupError: one does.
     """
     if not callable(loss):
         raise SetupError(f"loss is {loss!r}: give a function of parameters and data")
-    if not callable(getattr(prior, "log_prob", None)):
-        raise SetupError(f"prior is {prior!r}: give a distribution of torch.distributions")
     if isinstance(estimator, torch.nn.Module) and not list(estimator.parameters()):
         raise SetupError("the posterior estimator has no parameters to fit")
-    lacking = [name for name in ("sample", "log_prob") if not hasattr(estimator, name)]
-    if not isinstance(estimator, torch.nn.Module) or lacking:
+    wanted = ("sample", *_WEIGHTS, *(["log_prob"] if method == "score" else []))
+    if isinstance(estimator, type) or not all(hasattr(estimator, name) for name in wanted):
         kind = estimator if isinstance(estimator, type) else type(estimator)
         raise SetupError(
             f"posterior_estimator is a {kind.__name__}: give a torch module with sample(n) and "
             "log_prob(z), such as hpckit.inference.gaussian.TrainableGaussian([0.0, 0.0])"
         )
-    _check_optimizer(optimizer, estimator)
+    _check_optimizer(optimizer, cast("torch.nn.Module", estimator))
+
+
+def check_prior(prior: object) -> None:
+    """Refuse a prior without densities.
+
+    Raises:
+        SetupError: it is one.
+    """
+    if not callable(getattr(prior, "log_prob", None)):
+        raise SetupError(f"prior is {prior!r}: give a distribution of torch.distributions")
 
 
 def _check_optimizer(optimizer: object, estimator: torch.nn.Module) -> None:
     if optimizer is None:
         return
     way_out = "give one of torch, as torch.optim.Adam(posterior_estimator.parameters(), lr=1e-3)"
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    if not is_optimizer(optimizer):
         raise SetupError(f"optimizer is {optimizer!r}: {way_out}")
     try:
         refuse_lbfgs(optimizer)
     except ValueError as error:
         raise SetupError(str(error)) from error
-    own = set(map(id, estimator.parameters()))
-    stepped = {id(one) for group in optimizer.param_groups for one in group["params"]}
-    if own and own.isdisjoint(stepped):
+    if steps_nothing_of(optimizer, estimator.parameters()):
         raise SetupError(
             f"the {type(optimizer).__name__} has no parameter of the posterior estimator, which "
             f"would never change: {way_out}"

@@ -144,7 +144,8 @@ def _pairs(graph: Graph) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], in
         pairs = graph.to_sparse_coo()  # type: ignore[no-untyped-call]
         pairs = pairs.coalesce()
         # A zero that is written down, as after A[i, j] = 0, is not a contact.
-        rows, columns = pairs.indices()[:, pairs.values() != 0].cpu().numpy()
+        met = (pairs.values().flatten(1) if pairs.dense_dim() else pairs.values()[:, None]) != 0
+        rows, columns = pairs.indices()[:, met.any(1)].cpu().numpy()
         return rows, columns, max(graph.shape)
     if hasattr(graph, "tocoo"):
         matrix = graph.tocoo()

@@ -5,6 +5,7 @@ its users change an import. A time series has time as its first dimension; in a 
 batches, the samples are the second.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -93,7 +94,7 @@ class OneStepModel(Model):
 
 
 def simulate_and_observe_model(
-    model: Model, params: torch.Tensor, gradient_horizon: int | None = None
+    model: Model, params: torch.Tensor, gradient_horizon: float | None = None
 ) -> list[torch.Tensor]:
     """Run a model and return what it shows at each time.
 
@@ -106,7 +107,7 @@ def simulate_and_observe_model(
     Args:
         model: what to run.
         params: of shape (P,), or (B, P): then models that take no batches are run one by one.
-        gradient_horizon: number of earlier steps.
+        gradient_horizon: number of earlier steps; infinite is all.
 
     Returns:
         A tensor per observable: (T+1, ...), or (B, T+1, ...) for a batch.
@@ -114,10 +115,11 @@ def simulate_and_observe_model(
     Raises:
         SetupError: the horizon or the shape of the parameters is wrong.
     """
-    horizon = 0 if gradient_horizon is None else whole(gradient_horizon)
+    horizon = 0 if gradient_horizon in (None, math.inf) else whole(gradient_horizon)
     if horizon is None or horizon < 0:
         raise SetupError(f"gradient_horizon is {gradient_horizon!r}: give 0 or more, or None.")
-    _check_numbers(params)
+    if not hasattr(params, "ndim"):  # a model of one's own may take arrays, or whole numbers
+        raise SetupError(no_numbers(params))
     if params.ndim not in (1, 2):
         raise SetupError(f"Parameters have shape {tuple(params.shape)}: give (P,) or (B, P).")
     if params.ndim == 1:
@@ -131,14 +133,24 @@ def simulate_and_observe_model(
     return [torch.stack(seen) for seen in zip(*samples, strict=True)]
 
 
-def _check_numbers(params: object) -> None:
+def check_numbers(params: object) -> None:
+    """Refuse parameters that a simulator cannot draw with.
+
+    Raises:
+        SetupError: they are not a tensor of floating-point numbers.
+    """
     if not isinstance(params, torch.Tensor) or not params.is_floating_point():
-        given = params.dtype if isinstance(params, torch.Tensor) else type(params).__name__
-        raise SetupError(f"Parameters are a {given}: give a tensor of floating-point numbers.")
+        raise SetupError(no_numbers(params))
+
+
+def no_numbers(params: object) -> str:
+    """Return what to say of parameters that are none."""
+    given = params.dtype if isinstance(params, torch.Tensor) else type(params).__name__
+    return f"Parameters are a {given}: give a tensor of floating-point numbers."
 
 
 def _simulate(
-    model: Model, params: torch.Tensor, gradient_horizon: int | None
+    model: Model, params: torch.Tensor, gradient_horizon: float | None
 ) -> list[torch.Tensor]:
     series = model.initialize(params)
     seen = [model.observe(series)]
@@ -159,7 +171,7 @@ class L2Loss:
         batched: whether it takes batches of parameters at once, as its model does.
     """
 
-    def __init__(self, model: Model, gradient_horizon: int | None = 0) -> None:
+    def __init__(self, model: Model, gradient_horizon: float | None = 0) -> None:
         """Compare runs of a model; for the horizon see `simulate_and_observe_model`."""
         self.model = model
         self.gradient_horizon = gradient_horizon
@@ -171,7 +183,7 @@ class L2Loss:
         Raises:
             SetupError: the data are not of the shape of the observable.
         """
-        if not len(data):
+        if hasattr(data, "__len__") and not len(data):
             raise SetupError("The data are empty: give a list of the series that was observed.")
         seen = simulate_and_observe_model(self.model, params, self.gradient_horizon)[0]
         shape, wanted = seen.shape[params.ndim - 1 :], torch.as_tensor(data[0], device=seen.device)

@@ -7,7 +7,7 @@ import torch
 
 from hpckit.inference import noise
 from hpckit.inference.checks import as_number, check_counts
-from hpckit.inference.model import OneStepModel
+from hpckit.inference.model import OneStepModel, check_numbers
 from hpckit.inference.noise import TAU, draw_bernoulli
 from hpckit.parallel.errors import SetupError
 
@@ -34,6 +34,7 @@ class RandomWalk(OneStepModel):
 
     def initialize(self, params: torch.Tensor) -> torch.Tensor:
         """Return position 0."""
+        check_numbers(params)
         return torch.zeros((1, *params.shape), dtype=params.dtype, device=params.device)
 
     def step(self, params: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

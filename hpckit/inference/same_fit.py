@@ -125,7 +125,7 @@ def optimizer_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, objec
     """Return an optimizer's numbers, without the parameters."""
     return [
         {name: value for name, value in group.items() if name != "params"}
-        for group in optimizer.param_groups
+        for group in getattr(optimizer, "param_groups", [])  # a wrapper may not have them
     ]
 
 

@@ -1,5 +1,6 @@
 """What the ranks do of an epoch, and the one message in which they add it up."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,6 +8,7 @@ from typing import Protocol
 import torch
 
 from hpckit.inference.adapters import Estimator
+from hpckit.inference.checks import as_number
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
@@ -69,9 +71,8 @@ def divergence(
         with seeded_globals(sample_seed(seed, epoch, number), device):
             z, log_q = estimator.sample(size)
         check_draws(z, epoch)
-        check_densities("the estimator's sample()", log_q, z)
         log_p = prior.log_prob(z)
-        check_densities("the prior's log_prob()", log_p, z)
+        _check_both(log_q, log_p, z)
         part = (log_q - log_p).sum() / draws.count
         total += part.detach().double()
         slopes = torch.autograd.grad(part, parameters, allow_unused=True)
@@ -93,15 +94,38 @@ def check_draws(z: torch.Tensor, epoch: int) -> None:
         )
 
 
-def check_densities(who: str, logs: torch.Tensor, z: torch.Tensor) -> None:
+def _check_both(log_q: torch.Tensor, log_p: torch.Tensor | float, z: torch.Tensor) -> None:
+    """Check that log densities belong to the draws; a prior that is flat may give one number.
+
+    Of one for each parameter, as plain Normals give them, the sum is right if both are so.
+
+    Raises:
+        SetupError: they do not.
+    """
+    shape = getattr(log_p, "shape", ())
+    if log_q.shape == shape and log_q.shape[:1] == z.shape[:1]:
+        return
+    check_densities("the estimator's sample()", log_q, z)
+    # What does not depend on draws that have a gradient is not a sum over them.
+    if isinstance(log_p, torch.Tensor):
+        flat_prior = log_p.numel() == 1 and z.requires_grad and not log_p.requires_grad
+    else:
+        flat_prior = math.isfinite(as_number(log_p))
+    if not flat_prior:
+        check_densities("the prior's log_prob()", log_p, z)
+
+
+def check_densities(who: str, logs: object, z: torch.Tensor) -> None:
     """Check that there is one log density for each draw: of (n,) and (n, 1) torch makes a table.
 
     Raises:
         SetupError: there is not.
     """
-    if logs.shape != z.shape[:1]:
+    shape = getattr(logs, "shape", None)
+    if shape != z.shape[:1]:
+        given = type(logs).__name__ if shape is None else f"shape {tuple(shape)}"
         raise SetupError(
-            f"{who} returns shape {tuple(logs.shape)} for {len(z)} vectors of {z.shape[-1]} "
+            f"{who} returns {given} for {len(z)} vectors of {z.shape[-1]} "
             f"parameters: it must return one logarithm for each, ({len(z)},). A prior of several "
             "Normals is torch.distributions.Independent(Normal(mean, deviation), 1)"
         )

@@ -23,7 +23,7 @@ from torch.nn import functional
 from hpckit.inference import noise
 from hpckit.inference.checks import check_counts
 from hpckit.inference.contacts import Contacts, Graph
-from hpckit.inference.model import OneStepModel
+from hpckit.inference.model import OneStepModel, check_numbers
 from hpckit.inference.noise import TAU, Context, draw_bernoulli, softness, sum_of_row, yes
 from hpckit.parallel.errors import SetupError
 
@@ -71,6 +71,7 @@ class SIR(OneStepModel):
 
     def initialize(self, params: torch.Tensor) -> torch.Tensor:
         """Return the state at time 0, where each agent is infected with the initial fraction."""
+        check_numbers(params)
         rates = self._rates(params)
         infected = draw_bernoulli(rates[:, :1], self._noise(rates))
         state = torch.stack((infected, 1 - infected, torch.zeros_like(infected)), dim=1)

@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from hpckit.inference.adapters import Estimator
-from hpckit.inference.checks import check_course, check_parts, device_of
+from hpckit.inference.checks import check_course, check_parts, check_prior, device_of
 from hpckit.inference.evaluate import Evaluation, Loss
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.objective import Objective
@@ -56,7 +56,7 @@ class VI:
 
     Args:
         loss: (parameters, data) -> a number: see `Evaluation`.
-        prior: has `log_prob`, as torch.distributions.
+        prior: has `log_prob`, as torch.distributions; with w=0 it is not asked, and may be None.
         posterior_estimator: has `sample(n) -> (z, log_q)` and `log_prob(z)`.
         w: weight of the divergence.
         initialize_estimator_to_prior: fit the estimator to the prior alone first.
@@ -137,7 +137,10 @@ class VI:
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
         check_settings(vars(self))
-        check_parts(self.loss, self.prior, self.posterior_estimator, self.optimizer)
+        method = self.gradient_estimation_method
+        check_parts(self.loss, self.posterior_estimator, self.optimizer, method)
+        if self.w or self.initialize_estimator_to_prior:
+            check_prior(self.prior)
         self.objective = self._objective()
         self.ranks = self.objective.ranks
         self.device = device_of(self.device, self.posterior_estimator)
@@ -258,6 +261,7 @@ class VI:
 
         It ends when the divergence is below `atol`, or did not fall for some epochs.
         """
+        check_prior(self.prior)
         parameters = self.objective.parameters
         optimizer = torch.optim.Adam(parameters, lr=self.initialization_lr)
         events, best, since_best = self._events(), math.inf, 0
@@ -320,7 +324,9 @@ class VI:
         self._compared = True
         if not self.check_ranks or self.files.ranks.size == 1:
             return
-        made, told = simulators(self.loss, self.posterior_estimator.modules())
+        estimator: Any = self.posterior_estimator  # or a wrapper, which may not tell its modules
+        own = estimator.modules() if isinstance(estimator, torch.nn.Module) else [estimator]
+        made, told = simulators(self.loss, own)
         settings |= told | self.objective.settings
         settings |= {name: getattr(self, name) for name in COMPARED}
         settings["the shapes of the estimator's weights"] = shapes(self.posterior_estimator)

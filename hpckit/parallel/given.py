@@ -1,10 +1,13 @@
 """Checks of what a script gives: whole numbers, modules of torch, losses, functions of these."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
+from typing import cast
 
 import torch
 from torch import nn
+
+_STEPS = ("step", "zero_grad", "state_dict", "load_state_dict")
 
 
 def whole(number: object) -> int | None:
@@ -57,23 +60,43 @@ def optimizer_of(make: object, module: nn.Module) -> torch.optim.Optimizer:
         given = f"a {type(make).__name__}" if callable(getattr(make, "step", None)) else repr(make)
         raise TypeError(f"The optimizer is {given}: {way_out}.")
     made: object = make(module)
-    if not isinstance(made, torch.optim.Optimizer):
+    if not is_optimizer(made):
         raise TypeError(
             f"The function that makes the optimizer returned {made!r}, which is not an optimizer "
             f"of torch: {way_out}."
         )
     refuse_lbfgs(made)
-    stepped = {id(one) for group in made.param_groups for one in group["params"]}
-    own = set(map(id, module.parameters()))
-    if own and stepped.isdisjoint(own):
+    if steps_nothing_of(made, module.parameters()):
         raise ValueError(
             f"The {type(made).__name__} has no parameter of the {type(module).__name__} that it is "
             f"made for, which would never change: {way_out}, of the model that it gets."
         )
-    return made
+    return cast("torch.optim.Optimizer", made)
 
 
-def refuse_lbfgs(optimizer: torch.optim.Optimizer) -> None:
+def is_optimizer(given: object) -> bool:
+    """Return whether something is an optimizer of torch, or does what one does, as a wrapper."""
+    if isinstance(given, torch.optim.Optimizer):
+        return True
+    return not isinstance(given, type) and all(
+        callable(getattr(given, name, None)) for name in _STEPS
+    )
+
+
+def steps_nothing_of(optimizer: object, parameters: Iterable[torch.Tensor]) -> bool:
+    """Return whether an optimizer has none of these, some of which are to be trained.
+
+    Of parameters that are all frozen none need be in it: a loss may have some of its own.
+    """
+    groups = getattr(optimizer, "param_groups", None)
+    own = list(parameters)
+    if groups is None or not any(one.requires_grad for one in own):
+        return False
+    stepped = {id(one) for group in groups for one in group["params"]}
+    return stepped.isdisjoint(map(id, own))
+
+
+def refuse_lbfgs(optimizer: object) -> None:
     """Refuse an optimizer that evaluates the model by itself.
 
     Raises:
@@ -89,10 +112,12 @@ def refuse_lbfgs(optimizer: torch.optim.Optimizer) -> None:
 def check_arguments(args: object, kwargs: object) -> None:
     """Refuse arguments that would be taken apart: a batch by itself, as if its values were several.
 
+    The values of a dict are several, as a tuple is.
+
     Raises:
         TypeError: they are not a tuple and a dict.
     """
-    if not isinstance(args, tuple | list):
+    if not isinstance(args, Sequence | ValuesView) or isinstance(args, str | bytes):
         raise TypeError(
             f"The arguments of run() are a {type(args).__name__}: give a tuple of them, as "
             "strategy.run(step, (batch,))."

@@ -225,7 +225,8 @@ class MicrobatchTrainer:
         Raises:
             ValueError: it is not one that `state_dict` returned.
         """
-        if missing := {"model", "optimizer", "scaler"} - set(state):
+        needed = {"model", "optimizer", *(["scaler"] if self.scaler else [])}
+        if missing := needed - set(state):
             raise ValueError(
                 f"The state has no {' and no '.join(sorted(missing))}: give what state_dict() of a "
                 "MicrobatchTrainer returned."

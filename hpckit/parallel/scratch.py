@@ -85,7 +85,7 @@ def train_batch(
         targets: one for each input.
         replicas: the parameters of each; all have the same values before and after.
         model: gives predictions of inputs and parameters.
-        loss: gives one loss per sample (`reduction="none"`).
+        loss: gives one loss per sample, or several of each (`reduction="none"`), to be added up.
         learning_rate: of the mean loss over the whole batch.
         reduce: makes each of several tensors their sum.
 
@@ -116,9 +116,10 @@ def _of_each(losses: torch.Tensor, samples: int) -> torch.Tensor:
     """Refuse a mean: divided by the samples once more, it would train by far too small steps.
 
     Raises:
-        ValueError: there is not one loss for each sample.
+        ValueError: there is not one loss for each sample, or as many more for each.
     """
-    if not losses.dim() or len(losses) != samples:
+    # Of texts, those of all words may stand in one row.
+    if not losses.dim() or len(losses) % max(samples, 1):
         raise ValueError(
             f"The loss of {samples} samples has shape {tuple(losses.shape)}: give a loss with "
             'reduction="none", which has one value for each sample.'

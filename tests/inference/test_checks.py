@@ -1,5 +1,6 @@
 """What a script gives a fit that cannot be: each error names the value, and what to give."""
 
+import copy
 import math
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from hpckit.inference.contacts import Contacts
 from hpckit.inference.gaussian import TrainableGaussian
-from hpckit.inference.model import L2Loss, simulate_and_observe_model
+from hpckit.inference.model import L2Loss, Model, simulate_and_observe_model
 from hpckit.inference.random_walk import RandomWalk
 from hpckit.inference.sir import SIR
 from hpckit.inference.spline_flow import SplineFlow
@@ -183,3 +184,117 @@ def test_a_fit_goes_on_only_with_the_settings_that_a_script_names(tmp_path: Path
         fit(out=tmp_path, resume=True, more_settings={"--n-agents": 300}).run(None, 4)
     # What an older checkpoint does not tell is not compared.
     fit(out=tmp_path, resume=True, more_settings={"--n-agents": 200, "--lr": 1}).run(None, 4)
+
+
+class Flat:
+    """A prior that is the same everywhere."""
+
+    def __init__(self, height: object) -> None:
+        self.height = height
+
+    def log_prob(self, z: torch.Tensor) -> object:
+        return self.height
+
+
+def test_a_flat_prior_may_give_one_number() -> None:
+    wanted = fit(prior=Flat(torch.zeros(50))).step(None)
+    for height in (0, 0.0, numpy.log(1.0), torch.zeros(()), torch.zeros(1)):
+        assert fit(prior=Flat(height)).step(None) == wanted
+
+    class Added(Flat):
+        def log_prob(self, z: torch.Tensor) -> torch.Tensor:
+            return z.sum()
+
+    for prior, given in ((Added(0), r"shape \(\)"), (Flat(math.nan), "float"), (Flat("a"), "str")):
+        with pytest.raises(SetupError, match=rf"the prior's log_prob\(\) returns {given} for 50"):
+            fit(prior=prior).step(None)
+
+
+class Factors(TrainableGaussian):
+    """Densities of each parameter, as plain Normals give them."""
+
+    def sample(self, n: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+        normal = NORMAL(self.mu, 1.0)
+        z = normal.rsample((n,))
+        return z, normal.log_prob(z)
+
+
+@pytest.mark.parametrize("mean", [[0.5], [0.5, 0.0]])
+def test_densities_of_each_parameter_on_both_sides_add_up(mean: list[float]) -> None:
+    given = {"posterior_estimator": Factors(mean), "n_samples_regularisation": 100_000}
+    _, _, divergence = fit(prior=NORMAL(0.0, 1.0), **given).step(None)
+    assert divergence.item() == pytest.approx(0.125, abs=0.01)
+
+
+def test_without_weight_a_prior_is_not_asked() -> None:
+    free = fit(prior=None, w=0)
+    assert free.step(None)[2].item() == 0
+    with pytest.raises(SetupError, match="prior is None"):
+        free.initialize_estimator()
+    with pytest.raises(SetupError, match="prior is None"):
+        fit(prior=None, w=0, initialize_estimator_to_prior=True)
+
+
+class Holder:
+    """Has an estimator, or an optimizer, without being one."""
+
+    def __init__(self, held: object, *hidden: str) -> None:
+        self.held, self.hidden = held, hidden
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or name in self.hidden:
+            raise AttributeError(name)
+        return getattr(self.held, name)
+
+    def __deepcopy__(self, memo: dict) -> "Holder":
+        return Holder(copy.deepcopy(self.held, memo), *self.hidden)
+
+
+def test_wrappers_are_estimators_and_optimizers() -> None:
+    wanted = fit().run(None, 3).losses
+    for hidden in ((), ("log_prob", "modules")):
+        estimator = TrainableGaussian([0.0, 0.0])
+        optimizer = Holder(torch.optim.Adam(estimator.parameters()), "param_groups")
+        given = fit(posterior_estimator=Holder(estimator, *hidden), optimizer=optimizer)
+        assert given.run(None, 3).losses == wanted
+    without = Holder(TrainableGaussian([0.0, 0.0]), "log_prob")
+    with pytest.raises(SetupError, match="is a Holder: give a torch module with sample"):
+        fit(posterior_estimator=without, gradient_estimation_method="score")
+
+
+class Steps(Model):
+    """Takes any numbers, and arrays."""
+
+    n_timesteps = 3
+
+    def initialize(self, params: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(1)
+
+    def step(self, params: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return x[-1:] + params.sum()
+
+    def observe(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [x]
+
+    def trim_time_series(self, time_series: torch.Tensor) -> torch.Tensor:
+        return time_series[-1:]
+
+    def detach_gradient_horizon(self, time_series: torch.Tensor, horizon: int) -> torch.Tensor:
+        return time_series.detach()
+
+    def extend_time_series(self, time_series: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([time_series, x])
+
+
+def test_a_model_of_ones_own_takes_what_it_can() -> None:
+    for params in (torch.tensor([1, 1]), numpy.ones(2), torch.ones(2, dtype=torch.float64)):
+        (seen,) = simulate_and_observe_model(Steps(), params, math.inf)
+        assert seen.tolist() == [0, 2, 4, 6]
+
+
+def test_contacts_with_several_numbers_are_contacts() -> None:
+    """As torch_geometric makes them of edges with attributes."""
+    ends = torch.tensor([[0, 1, 2], [1, 0, 0]])
+    values = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]])
+    graph = torch.sparse_coo_tensor(ends, values, (3, 3, 2), check_invariants=True)
+    assert Contacts(graph).sum_over(torch.ones(1, 3)).tolist() == [[1, 1, 0]]

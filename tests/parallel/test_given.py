@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from hpckit.parallel.dp import data_parallel
 from hpckit.parallel.errors import SetupError
@@ -210,7 +211,7 @@ def test_a_mean_is_not_a_loss_for_each_sample() -> None:
 
 
 def test_a_state_of_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no optimizer and no scaler.*state_dict\(\)"):
+    with pytest.raises(ValueError, match=r"has no optimizer: .*state_dict\(\)"):
         trainer().load_state_dict({"model": nn.Linear(2, 1).state_dict()})
 
 
@@ -225,3 +226,102 @@ def test_what_is_no_word_for_a_device_is_refused(given: object) -> None:
         MirroredStrategy(given)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="is not a device"):
         data_parallel(nn.Linear(2, 1), given)  # type: ignore[arg-type]
+
+
+class Wrapped:
+    """An optimizer that is not torch's, but does what one does; as apex's LARC."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.optimizer, name)
+
+
+def test_a_wrapper_of_an_optimizer_is_one() -> None:
+    strategy = MirroredStrategy("cpu:2")
+    model = strategy.mirror(nn.Linear(2, 1), compile=None)
+    optimizer = strategy.optimizer(model, lambda copy: Wrapped(sgd(copy)))  # type: ignore[arg-type, return-value]
+    assert "loss" in strategy.fit(model, BATCHES, nn.MSELoss(), optimizer)
+    assert trainer(make=lambda copy: Wrapped(sgd(copy))).train(*BATCHES[0]).stepped
+
+
+def test_a_model_that_is_frozen_needs_no_optimizer() -> None:
+    """What is trained may be in the loss."""
+    head = nn.Linear(1, 1)
+    frozen = nn.Linear(2, 1).requires_grad_(False)
+
+    def loss(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return absolute(head(predictions), targets)
+
+    before = head.weight.detach().clone()
+    training = MicrobatchTrainer(frozen, loss, lambda _: sgd(head), "cpu")
+    training.train(*BATCHES[0])
+    assert not head.weight.equal(before)
+
+
+def test_batches_may_be_read_by_number_and_metrics_a_list_of_modules() -> None:
+    stacked = TensorDataset(INPUTS[None], BATCHES[0][1][None])
+    assert set(fit(batches=stacked, validation_data=stacked)) == {"loss", "val_loss"}
+    metrics = nn.ModuleList([nn.L1Loss(), nn.HuberLoss()])
+    assert set(fit(metrics=metrics)) == {"loss", "L1Loss", "HuberLoss"}
+
+
+def test_a_callback_is_what_has_its_methods() -> None:
+    seen: list[int] = []
+
+    class Plain:
+        def __getattr__(self, name: str) -> object:
+            if not name.startswith("on_"):
+                raise AttributeError(name)
+            return lambda progress: seen.append(progress.step)
+
+    fit(callbacks=iter([Plain()]))
+    assert seen == [0, 0, 1, 1, 1]
+
+
+def test_weights_keep_their_precision_and_axes_of_length_one() -> None:
+    """Cast to the kind of the losses, 0.5 was 0 of whole numbers and True of hits."""
+    weights = torch.tensor([0.5, 0.5, 0.25, 1.0])
+    for hits in (torch.tensor([1, 0, 1, 1]), torch.tensor([True, False, True, True])):
+        assert compute_average_loss(hits, 4, weights).item() == 0.4375
+    assert compute_average_loss(torch.ones(4).half(), 4, weights).dtype == torch.float32
+    steps = torch.ones(4, 3)
+    assert compute_average_loss(steps, 4, weights[:, None]).item() == 1.6875
+    assert compute_average_loss(steps, 4, torch.tensor([[1.0, 0, 0]])).item() == 1
+    assert compute_average_loss(torch.ones(4), 4, torch.tensor([0.5])).item() == 0.5
+    with pytest.raises(ValueError, match=r"shape \(3,\) for losses of shape \(4, 3\)"):
+        compute_average_loss(steps, 4, torch.ones(3))
+
+
+def test_values_of_a_dict_are_arguments() -> None:
+    strategy = MirroredStrategy("cpu:2")
+    (batch,) = strategy.distribute_dataset([{"x": INPUTS, "y": BATCHES[0][1]}])
+    sums = strategy.run(lambda x, y: (x[:, :1] * y).sum(), batch.values())
+    expected = (INPUTS[:, :1] * BATCHES[0][1]).sum()
+    assert strategy.reduce("sum", sums).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_yes_and_yes_is_yes_in_a_variable() -> None:
+    strategy = MirroredStrategy("cpu:2")
+    flag = strategy.variable(False, aggregation="sum")
+    strategy.run(lambda: flag.assign_add(torch.tensor(True)))
+    assert flag.read().item() is True
+
+
+def test_losses_of_words_are_several_for_each_sample() -> None:
+    def model(inputs: torch.Tensor, parameters: list[torch.Tensor]) -> torch.Tensor:
+        return inputs @ parameters[0]
+
+    def flat(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (predictions - targets).square().reshape(-1)
+
+    replicas = [copy_params([torch.zeros(2, 3)], "cpu") for _ in range(4)]
+    assert train_batch(INPUTS, torch.ones(6, 3), replicas, model, flat, 0.1) == pytest.approx(3)
+
+
+def test_a_state_needs_a_scaler_only_for_fp16() -> None:
+    training = trainer()
+    wanted = nn.Linear(2, 1)
+    training.load_state_dict({"model": wanted.state_dict(), "optimizer": sgd(wanted).state_dict()})
+    assert training.model.weight.equal(wanted.weight)

@@ -45,8 +45,9 @@ from hpckit.parallel.ranks import divide_cores, say
 from hpckit.parallel.run_folder import Metrics, make_folder
 from hpckit.parallel.stopping import stop_requested, stopping_now
 
-# Arguments that say where a rank works. All others must be the same on all ranks.
-ELSEWHERE = ("device_ids", "out")
+# Arguments that say where a rank works, or what rank 0 alone writes. All others must be the same on
+# all ranks.
+ELSEWHERE = ("device_ids", "gpu_aware", "out", "posterior_samples", "no_figures", "tensorboard")
 # Arguments that shape the curve of losses, beside those that VI itself keeps.
 SHAPING = (
     "model",

@@ -97,10 +97,10 @@ def compare(args: Namespace, task: Task, place: Rank) -> None:
     """
     mine = {name: value for name, value in settings_of(args).items() if name not in FILES}
     for name, model in (("velocity", task.truth), ("start", task.start)):
-        if vars(args)[name]:
-            mine[f"the digest of --{name}"] = f"{digest(model):x}"
-    if task.observed is not None:
-        mine["the digest of some traces of --observed"] = f"{digest(some_traces(task.observed)):x}"
+        found = digest(model) if vars(args)[name] else None
+        mine[f"the digest of --{name}"] = found and f"{found:x}"
+    found = None if task.observed is None else digest(some_traces(task.observed))
+    mine["the digest of some traces of --observed"] = found and f"{found:x}"
     box = [mine]
     if place.meets:
         dist.broadcast_object_list(box)

@@ -186,7 +186,10 @@ def distributed(strategy: Strategy, batches: Iterable[Tree]) -> DistributedDatas
     """
     if isinstance(batches, DistributedDataset):
         return batches
-    if isinstance(batches, torch.Tensor) or not isinstance(batches, Iterable):
+    # Datasets of torch, and Keras's sequences, are read by number until there is no more.
+    given: object = batches
+    read = isinstance(given, Iterable) or hasattr(type(given), "__getitem__")
+    if isinstance(given, torch.Tensor) or not read:
         raise TypeError(
             f"The batches are a {type(batches).__name__}: give a list of them, as [batch], or a "
             "DataLoader."

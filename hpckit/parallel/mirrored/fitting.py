@@ -75,6 +75,9 @@ class Callback:
         """After the last epoch, also if stopped; not after an error."""
 
 
+_CALLED = [name for name in vars(Callback) if name.startswith("on_")]
+
+
 class KerasMethods(Strategy):
     """A strategy that trains, evaluates and predicts by itself."""
 
@@ -161,7 +164,7 @@ class _Fitting:
         progress = Progress(self.model, self.optimizer, epochs)
         for name, measure in self.measures.items():
             refuse_sum(name, measure)
-        _check_course(epochs, callbacks)
+        callbacks = _checked(epochs, callbacks)
         data = distributed(self.strategy, batches)
         _tell(callbacks, "on_train_begin", progress)
         while progress.epoch < epochs and not progress.stop:
@@ -261,8 +264,8 @@ def _check_optimizer(strategy: Strategy, model: object, optimizer: object) -> No
     raise TypeError(f"The optimizer is {given}; this model needs {needed}.")
 
 
-def _check_course(epochs: object, callbacks: object) -> None:
-    """Refuse a number of epochs, or callbacks, that are none.
+def _checked(epochs: object, callbacks: object) -> tuple[Callback, ...]:
+    """Return callbacks, which any object with their methods is; refuse epochs that are none.
 
     Raises:
         ValueError: the epochs are not a whole number.
@@ -274,12 +277,15 @@ def _check_course(epochs: object, callbacks: object) -> None:
     if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
         given = type(callbacks).__name__
         raise TypeError(f"callbacks is a {given}: give a list, as callbacks=[callback].")
-    for one in callbacks:
-        if not isinstance(one, Callback):
+    found = tuple(callbacks)
+    for one in found:
+        has_all = all(callable(getattr(one, name, None)) for name in _CALLED)
+        if isinstance(one, type) or not has_all:
             raise TypeError(
                 f"{one!r} is not a callback: write a subclass of hpckit.parallel.mirrored.Callback,"
                 " and give an object of it."
             )
+    return found
 
 
 def _tell(callbacks: Sequence[Callback], what: str, progress: Progress) -> None:

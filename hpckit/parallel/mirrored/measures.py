@@ -1,6 +1,6 @@
 """Losses and metrics: means that are right for parts of unequal size, and metrics by name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -55,10 +55,14 @@ def _of_each(weight: object, losses: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: it has another shape.
     """
-    factors = torch.as_tensor(weight, dtype=losses.dtype, device=losses.device)
+    factors = torch.as_tensor(weight, device=losses.device)
     if factors.shape == losses.shape[:1]:  # one for each sample, of whatever shape its losses are
         return factors.reshape(-1, *[1] * (losses.dim() - 1))
-    if factors.dim() and factors.shape != losses.shape:
+    if factors.numel() == 1:
+        return factors.reshape(())
+    # Of as many axes it is clear what those of length 1 are for, as in (n, 1) and (n, steps).
+    pairs = zip(factors.shape, losses.shape, strict=False)
+    if factors.dim() != losses.dim() or any(one not in (1, other) for one, other in pairs):
         raise ValueError(
             f"sample_weight has shape {tuple(factors.shape)} for losses of shape "
             f"{tuple(losses.shape)}: give one factor for each sample."
@@ -150,7 +154,8 @@ def _pairs(metrics: Any) -> list[tuple[str, Any]]:  # noqa: ANN401  # a name, a 
         return [
             (name, _named(one)[1] if isinstance(one, str) else one) for name, one in metrics.items()
         ]
-    if isinstance(metrics, str) or callable(metrics):
+    # Modules can be called, and those that are lists of others cannot.
+    if isinstance(metrics, str) or (callable(metrics) and not isinstance(metrics, Iterable)):
         metrics = [metrics]
     return [_named(one) for one in metrics]
 

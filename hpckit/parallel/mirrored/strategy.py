@@ -95,7 +95,7 @@ class MirroredStrategy(KerasMethods):
         module: nn.Module,
         *,
         sync_batch_norm: bool = False,
-        compile: bool | Mapping[str, Any] = False,  # torch's word for it
+        compile: bool | Mapping[str, Any] | None = False,  # torch's word for it
     ) -> Mirrored:
         """Return copies of a module, one per replica; the module itself does not change.
 
@@ -111,7 +111,7 @@ class MirroredStrategy(KerasMethods):
         """
         context.refuse_replica(self, "mirror()")
         _check_plain(module)
-        if not isinstance(compile, bool | Mapping):
+        if not isinstance(compile, bool | Mapping | None):
             raise TypeError(
                 f"compile is {compile!r}: give True, False or arguments of torch.compile, as "
                 "{'mode': 'max-autotune'}."

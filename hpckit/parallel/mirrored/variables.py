@@ -174,7 +174,8 @@ def _like(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             f"A value of shape {tuple(value.shape)} was given to a variable of shape "
             f"{tuple(tensor.shape)}: give one of the same shape, or a number."
         )
-    return value
+    # The sum of True and True is 2, which torch does not add to True.
+    return value.bool() if tensor.dtype == torch.bool and value.dtype == torch.long else value
 
 
 def _word(kind: type[_Word], name: str, given: object) -> _Word:
