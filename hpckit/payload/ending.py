@@ -17,6 +17,7 @@ from hpckit.errors import CommandError
 from hpckit.payload.notice import kill_wait_s
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
+from hpckit.run_folders.ranks import has_ended
 from hpckit.stop_marks import (
     LIMIT,
     OVER,
@@ -105,9 +106,14 @@ class Ending:
         self.came = self.came or self._ask_at
 
     def wonder(self) -> None:
-        """Find out what has ended a job that does not go on, beside its end."""
+        """Find out what has ended a job that does not go on, beside its end.
+
+        Rank 0 may have done its part: then one of the others asks.
+        """
         self._ask_at = time.monotonic()
         self._why_by = self._ask_at + _SILENT_S
+        if not self._asks and has_ended(self.task.folder, 0, self._attempt):
+            self._stand_in()
 
     def _may_be_preemption(self) -> bool:
         if self.passed_on or self.task.one_machine:
@@ -123,6 +129,11 @@ class Ending:
         """Whether the job goes on later: it is preempted, or in the queue again."""
         said = self.said()
         return bool(said & _TAKEN) and OVER not in said
+
+    @property
+    def asks(self) -> bool:
+        """Whether this process is the one that asks Slurm."""
+        return self._asks
 
     def said(self) -> set[str]:
         """Return the words that were written down about this attempt's end."""
