@@ -207,14 +207,19 @@ class Ending:
         self.look()
         return self.came is not None and self.taken
 
-    def hear_why(self) -> None:
+    def hear_why(self, *, patient: bool = False) -> None:
         """Wait a moment for the answer, if a signal has ended a job that does not go on.
+
+        `patient`: longer, for without the answer a job that left work undone would be complete.
 
         Also those wait that do not ask: where one of them has failed, srun ends what is left of the
         step, and with it the process that asks.
         """
-        while self._why_by is not None and time.monotonic() < self._why_by:
+        if self._why_by is None:
+            return
+        until = self._why_by + (_ANSWER_S - _SILENT_S if patient else 0)
+        while time.monotonic() < until:
             self.look()
             if self._ask_at is None or not self.said().isdisjoint({*_TAKEN, OVER}):
                 return
-            time.sleep(min(self._look_s, max(self._why_by - time.monotonic(), 0)))
+            time.sleep(min(self._look_s, max(until - time.monotonic(), 0)))

@@ -118,7 +118,6 @@ class Warned:
             self.ending.look()
         if not self._decides:
             if code or (code is not None and self.ending.asks):  # it stands in for rank 0's
-                self.ending.hear_why()
                 self._fail_if_undone(code)
             if code:
                 self._wait_for_requeue()
@@ -148,9 +147,8 @@ class Warned:
                 self.ending.suspect()
             elif not (self.ending.passed_on or self._failed()):
                 self.ending.wonder()
-        self.ending.hear_why()
-        taken = self.ending.settle()
         self._fail_if_undone(code)
+        taken = self.ending.settle()
         said = self.ending.said()
         early = stopped_early(said, code) or bool(taken and code)
         follows = self._attempt < self.task.chain
@@ -174,8 +172,9 @@ class Warned:
     def _fail_if_undone(self, code: int) -> None:
         """Fail if the script has handled a preemption's SIGTERM in a job that does not go on."""
         own = marks(marks_of(self.task.folder, task_number(os.environ)), self._attempt)
-        saved = TERMINATED in own and PREEMPTED in self.ending.said()
-        if code or self.task.warned or not saved:
+        saved = not code and TERMINATED in own
+        self.ending.hear_why(patient=saved)
+        if self.task.warned or not saved or PREEMPTED not in self.ending.said():
             return
         over = self._all_ended()
         # Others may save for longer: srun would end them. Slurm ends all with the grace time, but

@@ -470,6 +470,28 @@ def saved(script: Script, look: Look) -> int:
     return 0
 
 
+def test_a_busy_controller_makes_no_half_done_work_complete(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.warned = False
+    asked: list[float] = []
+
+    def fate(_self: Slurm) -> str:
+        asked.append(time.monotonic())
+        if asked[-1] - asked[0] < 3:
+            raise CommandError("squeue does not answer", argv=("squeue",))
+        return PREEMPTED
+
+    def saves() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        add_mark(marks_of(script._folder, 0), 0, TERMINATED)
+
+    monkeypatch.setattr(Slurm, "fate", fate)
+    script.saves = saves
+    with pytest.raises(JobError, match="preempted the job"):
+        payload(script, max_requeues=0)()
+
+
 def test_a_supervisor_that_lost_its_slurmstepd_waits_for_no_other(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
