@@ -349,7 +349,8 @@ class RankProcess:
         The shell dies of the signal at once, and what it leaves is killed. What is stopped (T) does
         not get the signal.
         """
-        savers = self._savers or (self._able if self._recorder.stopped_by is not None else [])
+        # One that got Slurm's own signal may ignore the next while it saves, and shows no handler.
+        savers = [*self._savers, *(self._able if self._recorder.stopped_by is not None else [])]
         while self._stop_at is None or time.monotonic() < self._stop_at:
             left = [fields for pid in savers if (fields := stat_fields(pid))]
             if not any(row[GROUP] == str(group) and row[RUN_STATE] not in "ZT" for row in left):

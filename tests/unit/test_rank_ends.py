@@ -26,7 +26,7 @@ from hpckit.job_ends.tracebacks import (
 )
 from hpckit.payload import rank, recorder, supervisor
 from hpckit.payload.last_memory import sampled_out_of_memory
-from hpckit.payload.notice import handlers_of
+from hpckit.payload.notice import handlers_of, handles
 from hpckit.payload.task import Task
 from hpckit.rank_variables import (
     RankPlacement,
@@ -253,6 +253,33 @@ def test_a_sigterm_of_slurms_own_that_ends_a_shell_leaves_its_python_time(
             told.append(True)
             process._recorder.stopped(signal.SIGTERM)  # as `Ending` notes it, before it decides
             os.killpg(child.pid, signal.SIGTERM)
+
+    process.run(look)
+    assert (tmp_path / "saved").exists()
+
+
+def test_who_ignores_a_second_sigterm_while_it_saves_has_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shows no handler any more, and the shell with a trap of EXIT looks like the one to ask."""
+    monkeypatch.setattr(rank, "slurm_tells_all", lambda _task: True)
+    monkeypatch.setattr(rank, "_ABLE_S", 0)
+    body = "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep(1)\n"
+    saves = SAVES.replace("    time.sleep(0.5)\n", body)
+    script = f'trap true EXIT; {sys.executable} -c "$0" {tmp_path}; true'
+    process = one_rank(tmp_path, "bash", "-c", script, saves)
+    told: list[bool] = []
+
+    def look(_code: int | None) -> None:
+        child, ready = process._child, (tmp_path / "ready").exists()
+        if child and ready and not told and process._able not in ([], [child.pid]):
+            told.append(True)
+            (able,) = process._able
+            os.kill(able, signal.SIGTERM)
+            until = time.monotonic() + 60
+            while handles(able, signal.SIGTERM) and time.monotonic() < until:
+                time.sleep(0.01)
+            process.stop(signal.SIGTERM)
 
     process.run(look)
     assert (tmp_path / "saved").exists()
