@@ -17,6 +17,7 @@ from hpckit.errors import CommandError
 from hpckit.payload.notice import kill_wait_s
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
+from hpckit.run_folders.ranks import has_ended
 from hpckit.stop_marks import (
     LIMIT,
     OVER,
@@ -105,9 +106,14 @@ class Ending:
         self.came = self.came or self._ask_at
 
     def wonder(self) -> None:
-        """Find out what has ended a job that does not go on, beside its end."""
+        """Find out what has ended a job that does not go on, beside its end.
+
+        Rank 0 may have done its part: then one of the others asks.
+        """
         self._ask_at = time.monotonic()
         self._why_by = self._ask_at + _SILENT_S
+        if not self._asks and has_ended(self.task.folder, 0, self._attempt):
+            self._stand_in()
 
     def _may_be_preemption(self) -> bool:
         if self.passed_on or self.task.one_machine:
@@ -123,6 +129,11 @@ class Ending:
         """Whether the job goes on later: it is preempted, or in the queue again."""
         said = self.said()
         return bool(said & _TAKEN) and OVER not in said
+
+    @property
+    def asks(self) -> bool:
+        """Whether this process is the one that asks Slurm."""
+        return self._asks
 
     def said(self) -> set[str]:
         """Return the words that were written down about this attempt's end."""
@@ -196,14 +207,19 @@ class Ending:
         self.look()
         return self.came is not None and self.taken
 
-    def hear_why(self) -> None:
+    def hear_why(self, *, patient: bool = False) -> None:
         """Wait a moment for the answer, if a signal has ended a job that does not go on.
+
+        `patient`: longer, for without the answer a job that left work undone would be complete.
 
         Also those wait that do not ask: where one of them has failed, srun ends what is left of the
         step, and with it the process that asks.
         """
-        while self._why_by is not None and time.monotonic() < self._why_by:
+        if self._why_by is None:
+            return
+        until = self._why_by + (_ANSWER_S - _SILENT_S if patient else 0)
+        while time.monotonic() < until:
             self.look()
             if self._ask_at is None or not self.said().isdisjoint({*_TAKEN, OVER}):
                 return
-            time.sleep(min(self._look_s, max(self._why_by - time.monotonic(), 0)))
+            time.sleep(min(self._look_s, max(until - time.monotonic(), 0)))

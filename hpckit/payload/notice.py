@@ -20,8 +20,13 @@ from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 _WARNING = signal.SIGUSR2
 # Slurm's default, for when slurm.conf cannot be read.
 _KILL_WAIT_S = 30.0
-# Signals that no program but a shell handles all of.
+# Signals that no program but a shell handles all of, and Go's, which pass on what they get.
 _BY_EXIT_TRAP = (signal.SIGSYS, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGALRM)
+# What a worker of torch's DataLoader handles (torch/csrc/DataLoader.cpp), and what it does not:
+# Open MPI, UCX and faulthandler handle one of these, too. Such a worker saves nothing, and its
+# Python fails when it ends.
+_BY_WORKER = (signal.SIGTERM, signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE)
+_NOT_BY_WORKER = (signal.SIGABRT, signal.SIGILL)
 # A script that ends so soon after the warning has ended because of it.
 _AT_ONCE_S = 1.0
 
@@ -145,7 +150,12 @@ def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:
     itself = [pid] if handles(pid, signum) else []
     if itself and not _may_only_clean_up(pid):
         return itself
-    below = [found for child in _children(pid) for found in handlers_of(child, signum)]
+    below = [
+        found
+        for child in _children(pid)
+        if not _loads_data(child)
+        for found in handlers_of(child, signum)
+    ]
     return below or itself
 
 
@@ -158,6 +168,13 @@ def _may_only_clean_up(pid: int) -> bool:
     """Say whether a process may be a bash whose one trap is that of EXIT."""
     caught = _caught(pid)
     return all(_has(caught, number) for number in _BY_EXIT_TRAP)
+
+
+def _loads_data(pid: int) -> bool:
+    """Say whether a process looks like a worker of torch's DataLoader."""
+    caught = _caught(pid)
+    others = any(_has(caught, number) for number in _NOT_BY_WORKER)
+    return not others and all(_has(caught, number) for number in _BY_WORKER)
 
 
 def _has(mask: int, signum: int) -> bool:

@@ -84,6 +84,9 @@ _GRACE_ALONE_S = 30.0
 # How long Slurm may take to signal all processes of a step.
 _HEARD_S = 1.0
 _POLL_S = 0.05
+# The pause between two looks at what may answer a signal of Slurm's own: a script may have hundreds
+# of threads and workers.
+_ABLE_S = 1.0
 # Python exits within a moment; with much memory to free, within seconds.
 _ENDS_WITHIN_S = 20.0
 # Called again and again while a script runs, with None, and at its end with its exit status. It may
@@ -111,6 +114,7 @@ class RankProcess:
         self._stop_at: float | None = None
         self._savers: list[int] = []
         self._able: list[int] = []
+        self._able_at = 0.0
         self._recorder = Recorder(task, place)
         self._marks = marks_of(task.folder, place.rank)
         self._job = marks_of(task.folder, 0)
@@ -310,9 +314,10 @@ class RankProcess:
         for _ in until_ended(child, _POLL_S):
             if child.returncode is None:
                 self._notice.deliver(child.pid)
-                if self.slurm_tells and not self._able:
+                if self.slurm_tells and time.monotonic() >= self._able_at:
                     # It may answer Slurm's own signal before `stop` looks.
-                    self._able = handlers_of(child.pid, signal.SIGTERM)
+                    self._able = handlers_of(child.pid, signal.SIGTERM) or self._able
+                    self._able_at = time.monotonic() + _ABLE_S
                 self._look(None)
                 self._end_without_gpu(child, stderr)
             if told is None and (told := line.told()) is not None:
@@ -330,10 +335,10 @@ class RankProcess:
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
-        self._let_save(child.pid)
-        notes.met = line.met(child.pid)
         if child.returncode in (-signal.SIGTERM, -signal.SIGINT):
             self._hear()
+        self._let_save(child.pid)
+        notes.met = line.met(child.pid)
         if notes.own_error:
             return 1
         return shell_status(child.returncode) if told is None else told
@@ -341,11 +346,14 @@ class RankProcess:
     def _let_save(self, group: int) -> None:
         """Give what handles SIGTERM its time, if a shell has started it.
 
-        The shell dies of the signal at once, and what it leaves is killed.
+        The shell dies of the signal at once, and what it leaves is killed. What is stopped (T) does
+        not get the signal.
         """
+        # One that got Slurm's own signal may ignore the next while it saves, and shows no handler.
+        savers = [*self._savers, *(self._able if self._recorder.stopped_by is not None else [])]
         while self._stop_at is None or time.monotonic() < self._stop_at:
-            left = [fields for pid in self._savers if (fields := stat_fields(pid))]
-            if not any(row[GROUP] == str(group) and row[RUN_STATE] != "Z" for row in left):
+            left = [fields for pid in savers if (fields := stat_fields(pid))]
+            if not any(row[GROUP] == str(group) and row[RUN_STATE] not in "ZT" for row in left):
                 return
             self._look(None)
             time.sleep(_POLL_S)

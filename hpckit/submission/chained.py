@@ -108,7 +108,7 @@ class Link(Watched):
     def _end(self, status: int) -> LinkEnd:
         """Return how this job ended, by the exit status of its command."""
         # Who handles SIGTERM may save and end with 0: what sent the signal says what follows.
-        told = not status and TERMINATED in marks(marks_of(self.run_dir, 0), self.number)
+        told = not status and self._was_told()
         if (status in (0, GOES_ON) and not told) or self._lost:
             outcome = Outcome.GOES_ON if status else Outcome.COMPLETE
             end = LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
@@ -122,6 +122,12 @@ class Link(Watched):
             "names, and nothing in the run's checkpoints/, is newer than its start"
         )
         return replace(end, outcome=Outcome.FAILED, why=why)
+
+    def _was_told(self) -> bool:
+        """Say whether a rank was told to end; rank 0 may have done its part before."""
+        run = self.recorded()
+        files = (marks_of(self.run_dir, rank) for rank in range(run.ranks if run else 1))
+        return any(TERMINATED in marks(file, self.number) for file in files)
 
     def _judged(self, number: int) -> LinkEnd:
         """Return how a job ended, by rank 0's supervisor, else its log and its ranks' records."""

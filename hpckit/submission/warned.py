@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import JobError
 from hpckit.launchers import find_launcher
+from hpckit.payload.children import is_abandoned
 from hpckit.payload.ending import Ending
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
@@ -33,6 +34,7 @@ from hpckit.stop_marks import (
     add_mark,
     failed_with,
     make_file,
+    marks,
     marks_of,
     stopped_early,
 )
@@ -52,8 +54,8 @@ _EARLIEST_S = 60.0
 _NOT_AGAIN = "What it saved stays in the run's folder; `hpckit resubmit` begins anew, in another."
 _ENDED_ON_TERM = (
     "Slurm preempted the job, which may not start again. The script handled its SIGTERM and "
-    "ended with status 0, so its work may not be complete: the job has FAILED. What it saved stays "
-    "in the run's folder; with --max-requeues a job goes on after a preemption."
+    "ended with status 0, so its work may not be complete: the job ends with status 1. What it "
+    "saved stays in the run's folder; with --max-requeues a job goes on after a preemption."
 )
 _ANEW = (
     "The job is requeued, but nothing in the run's checkpoints/ is newer than the start of this "
@@ -115,8 +117,9 @@ class Warned:
         if code is None:
             self.ending.look()
         if not self._decides:
+            if code or (code is not None and self.ending.asks):  # it stands in for rank 0's
+                self._fail_if_undone(code)
             if code:
-                self.ending.hear_why()
                 self._wait_for_requeue()
         elif code is not None:
             self._at_end(code)
@@ -144,14 +147,9 @@ class Warned:
                 self.ending.suspect()
             elif not (self.ending.passed_on or self._failed()):
                 self.ending.wonder()
-        self.ending.hear_why()
+        self._fail_if_undone(code)
         taken = self.ending.settle()
         said = self.ending.said()
-        if not (code or self.task.warned) and said >= {PREEMPTED, TERMINATED}:
-            over = self._all_ended()
-            # Others may save for longer: srun would end them. Slurm ends all with the grace time.
-            _wait(lambda: over() or self._failed(), math.inf)
-            raise JobError(_ENDED_ON_TERM)
         early = stopped_early(said, code) or bool(taken and code)
         follows = self._attempt < self.task.chain
         # A script that does not listen is ended where another job takes the place of a requeue.
@@ -170,6 +168,19 @@ class Warned:
             self._refuse()
             if not code:
                 raise JobError(f"{self._no_checkpoint()} The job has FAILED.")
+
+    def _fail_if_undone(self, code: int) -> None:
+        """Fail if the script has handled a preemption's SIGTERM in a job that does not go on."""
+        own = marks(marks_of(self.task.folder, task_number(os.environ)), self._attempt)
+        saved = not code and TERMINATED in own
+        self.ending.hear_why(patient=saved)
+        if self.task.warned or not saved or PREEMPTED not in self.ending.said():
+            return
+        over = self._all_ended()
+        # Others may save for longer: srun would end them. Slurm ends all with the grace time, but
+        # not what has lost its slurmstepd.
+        _wait(lambda: over() or self._failed() or is_abandoned(), math.inf)
+        raise JobError(_ENDED_ON_TERM)
 
     def _misses_signals(self) -> bool:
         """Say whether a preemption's signal goes to processes of a launcher, and not to this one.

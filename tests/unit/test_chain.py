@@ -281,6 +281,7 @@ def test_what_rank_0_has_decided_counts_and_not_another_ranks_status(
     assert said.outcome is (Outcome.GOES_ON if goes_on else Outcome.FAILED)
 
 
+@pytest.mark.parametrize("who", [0, 1])  # rank 0 may have done its part before
 @pytest.mark.parametrize(
     ("log", "word", "outcome"),
     [
@@ -291,9 +292,17 @@ def test_what_rank_0_has_decided_counts_and_not_another_ranks_status(
     ],
 )
 def test_who_saves_on_sigterm_and_ends_with_0_may_have_work_left(
-    chain: Run, controller: Controller, monkeypatch, log: str, word: str, outcome: Outcome
+    tmp_path: Path,
+    controller: Controller,
+    monkeypatch,
+    log: str,
+    word: str,
+    outcome: Outcome,
+    who: int,
 ) -> None:
-    add_mark(marks_of(chain.dir, 0), 0, word)
+    chain = make_run(tmp_path, plan={**PLAN, "ranks": 2, "chain": 2}, chain=list(JOBS))
+    write_rank(chain.dir, rank(1, exit_code=0, ended=20.0, consequence=True))
+    add_mark(marks_of(chain.dir, who), 0, word)
     write_rank(chain.dir, rank(0, exit_code=0, ended=20.0, consequence=True))
     (chain.dir / "job.out").write_text(log)
     assert link(chain, 0, "pass", monkeypatch) == 0

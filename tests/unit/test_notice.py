@@ -132,6 +132,27 @@ def test_a_trap_of_a_shells_end_hides_no_handler_below(start: Start, tmp_path: P
     assert handlers_of(alone.pid, signal.SIGTERM) == [alone.pid]  # it may have a trap of this one
 
 
+WORKER = """\
+import os, signal, sys
+if not os.fork():
+    for name in sys.argv[1:]:
+        signal.signal(getattr(signal, name), lambda *_: os._exit(0))
+    os.write(1, b"ready\\n")
+input()
+"""
+OF_TORCH = ("SIGTERM", "SIGBUS", "SIGSEGV", "SIGFPE")
+
+
+@pytest.mark.parametrize(("handled", "found"), [(OF_TORCH, 0), (("SIGTERM",), 1)])
+def test_a_worker_of_a_data_loader_saves_nothing(
+    start: Start, handled: tuple[str, ...], found: int
+) -> None:
+    """It handles SIGTERM, only to end quietly, and its Python fails when it does."""
+    child = start(sys.executable, "-c", WORKER, *handled)
+    assert line_of(child) == "ready"
+    assert len(handlers_of(child.pid, signal.SIGTERM)) == found
+
+
 def test_where_slurm_signals_all_processes_hpckit_does_not(start: Start, tmp_path: Path) -> None:
     child, path = start(sys.executable, "-c", CATCHES), tmp_path / "0"
     say(child)

@@ -26,6 +26,7 @@ from hpckit.job_ends.tracebacks import (
 )
 from hpckit.payload import rank, recorder, supervisor
 from hpckit.payload.last_memory import sampled_out_of_memory
+from hpckit.payload.notice import handlers_of, handles
 from hpckit.payload.task import Task
 from hpckit.rank_variables import (
     RankPlacement,
@@ -213,6 +214,75 @@ def test_who_saves_on_a_sigterm_of_slurms_own_is_seen_before(
 
     process.run(look)
     assert TERMINATED in marks(marks_of(tmp_path, 0), 0)
+
+
+def test_what_is_stopped_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets no signal, and a preempted job would keep its nodes until Slurm kills it."""
+    process = one_rank(tmp_path, "bash", "-c", f'{sys.executable} -c "$0" {tmp_path}; true', SAVES)
+    monkeypatch.setattr(rank, "_POLL_S", 0.01)
+    told: list[int] = []
+
+    def look(_code: int | None) -> None:
+        if not told and (tmp_path / "ready").exists():
+            assert process._child
+            told.extend(handlers_of(process._child.pid, signal.SIGTERM))
+            os.kill(told[0], signal.SIGSTOP)
+            process.stop(signal.SIGTERM)
+            process._stop_at = time.monotonic() + 60
+
+    began = time.monotonic()
+    assert process.run(look) == 1
+    assert time.monotonic() - began < 50
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("around", ["{}; true", "trap true EXIT; {}; true"])
+def test_a_sigterm_of_slurms_own_that_ends_a_shell_leaves_its_python_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: str
+) -> None:
+    """By proctrack/linuxproc both get it, and the shell has ended before hpckit looks."""
+    monkeypatch.setattr(rank, "slurm_tells_all", lambda _task: True)
+    monkeypatch.setattr(rank, "_ABLE_S", 0)
+    script = around.format(f'{sys.executable} -c "$0" {tmp_path}')
+    process = one_rank(tmp_path, "bash", "-c", script, SAVES)
+    told: list[bool] = []
+
+    def look(_code: int | None) -> None:
+        child, ready = process._child, (tmp_path / "ready").exists()
+        if child and ready and not told and process._able not in ([], [child.pid]):
+            told.append(True)
+            process._recorder.stopped(signal.SIGTERM)  # as `Ending` notes it, before it decides
+            os.killpg(child.pid, signal.SIGTERM)
+
+    process.run(look)
+    assert (tmp_path / "saved").exists()
+
+
+def test_who_ignores_a_second_sigterm_while_it_saves_has_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shows no handler any more, and the shell with a trap of EXIT looks like the one to ask."""
+    monkeypatch.setattr(rank, "slurm_tells_all", lambda _task: True)
+    monkeypatch.setattr(rank, "_ABLE_S", 0)
+    body = "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep(1)\n"
+    saves = SAVES.replace("    time.sleep(0.5)\n", body)
+    script = f'trap true EXIT; {sys.executable} -c "$0" {tmp_path}; true'
+    process = one_rank(tmp_path, "bash", "-c", script, saves)
+    told: list[bool] = []
+
+    def look(_code: int | None) -> None:
+        child, ready = process._child, (tmp_path / "ready").exists()
+        if child and ready and not told and process._able not in ([], [child.pid]):
+            told.append(True)
+            (able,) = process._able
+            os.kill(able, signal.SIGTERM)
+            until = time.monotonic() + 60
+            while handles(able, signal.SIGTERM) and time.monotonic() < until:
+                time.sleep(0.01)
+            process.stop(signal.SIGTERM)
+
+    process.run(look)
+    assert (tmp_path / "saved").exists()
 
 
 def test_a_script_that_removes_the_records_has_its_end_on_record(tmp_path: Path) -> None:

@@ -444,6 +444,70 @@ def test_who_saves_on_sigterm_and_may_not_go_on_is_not_complete(
     assert script.heard == ["SIGTERM"]
 
 
+@pytest.mark.parametrize("first_ended", [True, False])
+def test_where_rank_0_has_done_its_part_another_rank_asks_why_it_was_ended(
+    script: Script, monkeypatch: pytest.MonkeyPatch, first_ended: bool
+) -> None:
+    """Otherwise nobody would know of the preemption, and half the work would be COMPLETED."""
+    script.warned, script.fates = False, iter([PREEMPTED])
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setattr(script, "run", lambda look: saved(script, look))
+    if first_ended:
+        write_rank(script._folder, record(0, 0))
+    job = payload(script, max_requeues=0, tasks=2)
+    undone = pytest.raises(JobError, match="preempted the job")
+    with undone if first_ended else contextlib.nullcontext():
+        job()
+    assert (PREEMPTED in marks(marks_of(script._folder, 0), 0)) == first_ended
+
+
+def saved(script: Script, look: Look) -> int:
+    """Be rank 1, which is told to end, saves, and ends with 0."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    add_mark(marks_of(script._folder, 1), 0, TERMINATED)
+    write_rank(script._folder, replace(record(0, 0), rank=1, consequence=True))
+    look(0)
+    return 0
+
+
+def test_a_busy_controller_makes_no_half_done_work_complete(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.warned = False
+    asked: list[float] = []
+
+    def fate(_self: Slurm) -> str:
+        asked.append(time.monotonic())
+        if asked[-1] - asked[0] < 3:
+            raise CommandError("squeue does not answer", argv=("squeue",))
+        return PREEMPTED
+
+    def saves() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        add_mark(marks_of(script._folder, 0), 0, TERMINATED)
+
+    monkeypatch.setattr(Slurm, "fate", fate)
+    script.saves = saves
+    with pytest.raises(JobError, match="preempted the job"):
+        payload(script, max_requeues=0)()
+
+
+def test_a_supervisor_that_lost_its_slurmstepd_waits_for_no_other(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm does not end it, and has killed the others, which recorded no end."""
+    script.warned, script.fates = False, iter([PREEMPTED])
+    monkeypatch.setattr(warned, "is_abandoned", lambda: True)
+
+    def saves() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        add_mark(marks_of(script._folder, 0), 0, TERMINATED)
+
+    script.saves = saves
+    with pytest.raises(JobError, match="preempted the job"):
+        payload(script, max_requeues=0, tasks=2)()
+
+
 def test_who_fails_by_itself_asks_nobody(script: Script) -> None:
     script.warned, script.code, script.fates = False, 3, iter(())
     for launcher in ("srun", "mpirun"):
