@@ -8,7 +8,8 @@ is always a child process, so that any python (module, venv, conda, container) w
 - The ranks: `supervisor`, `rank`, `environment` (argv, device, threads), `recorder` (logs and
   record), `children`, `container` (enters Pyxis's). `last_memory` and `other_nodes` say why a rank
   ended; `last_line` is what a process says at its end.
-- Signals: `notice` passes Slurm's warning on, `ending` finds out what a SIGTERM means.
+- Signals: `notice` passes Slurm's warning on, to who has `handlers`; `ending` finds out what a
+  SIGTERM means.
 - What ranks run where it is not the script itself: `function` (a pickled one), and `mpi_script`: a
   rank that fails must not wait in MPI_Finalize. It tells its status to the supervisor first
   (`end_line`), because PMIx may end the step, supervisors included, once a rank is gone.

@@ -9,24 +9,16 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_bytes
+from hpckit.payload.handlers import handlers_of, may_only_clean_up
 from hpckit.payload.task import Task
-from hpckit.processes import PARENT, stat_fields
 from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 
 _WARNING = signal.SIGUSR2
 # Slurm's default, for when slurm.conf cannot be read.
 _KILL_WAIT_S = 30.0
-# Signals that no program but a shell handles all of, and Go's, which pass on what they get.
-_BY_EXIT_TRAP = (signal.SIGSYS, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGALRM)
-# What a worker of torch's DataLoader handles (torch/csrc/DataLoader.cpp), and what it does not:
-# Open MPI, UCX and faulthandler handle one of these, too. Such a worker saves nothing, and its
-# Python fails when it ends.
-_BY_WORKER = (signal.SIGTERM, signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE)
-_NOT_BY_WORKER = (signal.SIGABRT, signal.SIGILL)
 # A script that ends so soon after the warning has ended because of it.
 _AT_ONCE_S = 1.0
 
@@ -97,7 +89,7 @@ class Notice:
         if self._sent:
             return
         able, signum = handlers_of(pid), _WARNING
-        if self._by_term and all(map(_may_only_clean_up, able)):
+        if self._by_term and all(map(may_only_clean_up, able)):
             by_term = handlers_of(pid, signal.SIGTERM)
             if by_term != able:
                 able, signum = by_term, signal.SIGTERM
@@ -137,86 +129,6 @@ class Notice:
     def _note_sent(self) -> None:
         self._sent = True
         add_mark(self._marks, self._attempt, SENT)
-
-
-def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:
-    """Return a script's process if it handles a signal, else those of its children that do.
-
-    A shell script may have started a Python that handles it. The children of a process that
-    handles it, such as the workers of its data loader, are that process's own business. But bash
-    with a trap of EXIT shows a handler of every signal that ends it (sig.c of bash,
-    initialize_terminating_signals), and may have no trap of this one: then its children are asked.
-    """
-    itself = [pid] if handles(pid, signum) else []
-    if itself and not _may_only_clean_up(pid):
-        return itself
-    below = [
-        found
-        for child in _children(pid)
-        if not _loads_data(child)
-        for found in handlers_of(child, signum)
-    ]
-    return below or itself
-
-
-def handles(pid: int, signum: int) -> bool:
-    """Say whether a process has a handler for a signal."""
-    return _has(_caught(pid), signum)
-
-
-def _may_only_clean_up(pid: int) -> bool:
-    """Say whether a process may be a bash whose one trap is that of EXIT."""
-    caught = _caught(pid)
-    return all(_has(caught, number) for number in _BY_EXIT_TRAP)
-
-
-def _loads_data(pid: int) -> bool:
-    """Say whether a process looks like a worker of torch's DataLoader."""
-    caught = _caught(pid)
-    others = any(_has(caught, number) for number in _NOT_BY_WORKER)
-    return not others and all(_has(caught, number) for number in _BY_WORKER)
-
-
-def _has(mask: int, signum: int) -> bool:
-    return bool(mask >> (signum - 1) & 1)
-
-
-def _caught(pid: int) -> int:
-    """Return the signals for which a process has handlers, as a mask."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    for line in status.splitlines():
-        name, _, mask = line.partition(":")
-        if name == "SigCgt":
-            return int(mask, 16)
-    return 0
-
-
-def _children(pid: int) -> Iterator[int]:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # names are enough
-    except OSError:  # the process is gone
-        return
-    for thread in threads:
-        with contextlib.suppress(OSError):
-            path = Path(f"/proc/{pid}/task/{thread}/children")
-            yield from map(int, path.read_text(encoding="ascii").split())
-
-
-def parent_of(pid: int) -> int | None:
-    """Return the parent of a process; None: it is gone."""
-    fields = stat_fields(pid)
-    return int(fields[PARENT]) if fields else None
-
-
-def is_below(pid: int, above: int) -> bool:
-    """Say whether a process was started by another, or by one that this one started, and so on."""
-    parent = parent_of(pid)
-    while parent and parent != above:
-        parent = parent_of(parent)
-    return parent == above
 
 
 def slurm_tells_all(task: Task) -> bool:

@@ -51,11 +51,11 @@ from hpckit.payload.environment import (
     script_command,
     why_not,
 )
+from hpckit.payload.handlers import Savers
 from hpckit.payload.last_line import end_with
-from hpckit.payload.notice import Notice, handlers_of, slurm_tells_all
+from hpckit.payload.notice import Notice, slurm_tells_all
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
-from hpckit.processes import GROUP, RUN_STATE, stat_fields
 from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stop_marks import (
@@ -84,9 +84,6 @@ _GRACE_ALONE_S = 30.0
 # How long Slurm may take to signal all processes of a step.
 _HEARD_S = 1.0
 _POLL_S = 0.05
-# The pause between two looks at what may answer a signal of Slurm's own: a script may have hundreds
-# of threads and workers.
-_ABLE_S = 1.0
 # Python exits within a moment; with much memory to free, within seconds.
 _ENDS_WITHIN_S = 20.0
 # Called again and again while a script runs, with None, and at its end with its exit status. It may
@@ -112,9 +109,7 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._sampler: Popen[bytes] | None = None
         self._stop_at: float | None = None
-        self._savers: list[int] = []
-        self._able: list[int] = []
-        self._able_at = 0.0
+        self._savers = Savers()
         self._recorder = Recorder(task, place)
         self._marks = marks_of(task.folder, place.rank)
         self._job = marks_of(task.folder, 0)
@@ -220,8 +215,8 @@ class RankProcess:
             add_mark(self._marks, restart_count(), OVER)
         runs = self._child is not None and self._child.poll() is None
         if self._child and runs:
-            self._savers = handlers_of(self._child.pid, signal.SIGTERM) or self._savers
-        if self._savers or self._able:
+            self._savers.tell(self._child.pid)
+        if self._savers:
             add_mark(self._marks, restart_count(), TERMINATED)
         if self._child and runs:
             signal_group(self._child, signal.SIGTERM)
@@ -314,10 +309,8 @@ class RankProcess:
         for _ in until_ended(child, _POLL_S):
             if child.returncode is None:
                 self._notice.deliver(child.pid)
-                if self.slurm_tells and time.monotonic() >= self._able_at:
-                    # It may answer Slurm's own signal before `stop` looks.
-                    self._able = handlers_of(child.pid, signal.SIGTERM) or self._able
-                    self._able_at = time.monotonic() + _ABLE_S
+                if self.slurm_tells:
+                    self._savers.look(child.pid)
                 self._look(None)
                 self._end_without_gpu(child, stderr)
             if told is None and (told := line.told()) is not None:
@@ -346,14 +339,11 @@ class RankProcess:
     def _let_save(self, group: int) -> None:
         """Give what handles SIGTERM its time, if a shell has started it.
 
-        The shell dies of the signal at once, and what it leaves is killed. What is stopped (T) does
-        not get the signal.
+        The shell dies of the signal at once, and what it leaves is killed.
         """
-        # One that got Slurm's own signal may ignore the next while it saves, and shows no handler.
-        savers = [*self._savers, *(self._able if self._recorder.stopped_by is not None else [])]
+        heard = self._recorder.stopped_by is not None
         while self._stop_at is None or time.monotonic() < self._stop_at:
-            left = [fields for pid in savers if (fields := stat_fields(pid))]
-            if not any(row[GROUP] == str(group) and row[RUN_STATE] not in "ZT" for row in left):
+            if not self._savers.save(group, heard=heard):
                 return
             self._look(None)
             time.sleep(_POLL_S)

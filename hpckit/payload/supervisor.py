@@ -19,7 +19,8 @@ from hpckit.payload.children import (
     stop_all,
 )
 from hpckit.payload.environment import threads
-from hpckit.payload.notice import is_below, parent_of, slurm_tells_all
+from hpckit.payload.handlers import is_below, parent_of
+from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import restart_count, task_number

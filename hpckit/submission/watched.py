@@ -24,7 +24,8 @@ from hpckit.payload.children import (
     shell_status,
     until_ended,
 )
-from hpckit.payload.notice import handles, kill_wait_s
+from hpckit.payload.handlers import handles
+from hpckit.payload.notice import kill_wait_s
 from hpckit.rank_variables import restart_count
 from hpckit.run_folders.ranks import RankRecord, read_all_attempts
 from hpckit.run_folders.run_files import patiently

@@ -10,14 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.payload.notice import (
-    Notice,
-    handlers_of,
-    handles,
-    kill_wait_s,
-    parent_of,
-    tells_all,
-)
+from hpckit.payload.handlers import handlers_of, handles, parent_of
+from hpckit.payload.notice import Notice, kill_wait_s, tells_all
 from hpckit.stop_marks import DEAF, SENT, WARNED, marks
 
 # Handles SIGUSR2 when it is told to, on stdin; says each one; then ends. A signal may come while

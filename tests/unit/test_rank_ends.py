@@ -25,8 +25,8 @@ from hpckit.job_ends.tracebacks import (
     signal_error,
 )
 from hpckit.payload import rank, recorder, supervisor
+from hpckit.payload.handlers import handlers_of, handles
 from hpckit.payload.last_memory import sampled_out_of_memory
-from hpckit.payload.notice import handlers_of, handles
 from hpckit.payload.task import Task
 from hpckit.rank_variables import (
     RankPlacement,
@@ -206,7 +206,7 @@ def test_who_saves_on_a_sigterm_of_slurms_own_is_seen_before(
 
     def look(code: int | None) -> None:
         child = process._child
-        if child and not told and process._able:
+        if child and not told and process._savers.before:
             told.append(child.pid)
             os.kill(child.pid, signal.SIGTERM)
         if code is not None:
@@ -242,14 +242,14 @@ def test_a_sigterm_of_slurms_own_that_ends_a_shell_leaves_its_python_time(
 ) -> None:
     """By proctrack/linuxproc both get it, and the shell has ended before hpckit looks."""
     monkeypatch.setattr(rank, "slurm_tells_all", lambda _task: True)
-    monkeypatch.setattr(rank, "_ABLE_S", 0)
+    monkeypatch.setattr("hpckit.payload.handlers._LOOK_S", 0)
     script = around.format(f'{sys.executable} -c "$0" {tmp_path}')
     process = one_rank(tmp_path, "bash", "-c", script, SAVES)
     told: list[bool] = []
 
     def look(_code: int | None) -> None:
         child, ready = process._child, (tmp_path / "ready").exists()
-        if child and ready and not told and process._able not in ([], [child.pid]):
+        if child and ready and not told and process._savers.before not in ([], [child.pid]):
             told.append(True)
             process._recorder.stopped(signal.SIGTERM)  # as `Ending` notes it, before it decides
             os.killpg(child.pid, signal.SIGTERM)
@@ -263,7 +263,7 @@ def test_who_ignores_a_second_sigterm_while_it_saves_has_its_time(
 ) -> None:
     """It shows no handler any more, and the shell with a trap of EXIT looks like the one to ask."""
     monkeypatch.setattr(rank, "slurm_tells_all", lambda _task: True)
-    monkeypatch.setattr(rank, "_ABLE_S", 0)
+    monkeypatch.setattr("hpckit.payload.handlers._LOOK_S", 0)
     body = "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep(1)\n"
     saves = SAVES.replace("    time.sleep(0.5)\n", body)
     script = f'trap true EXIT; {sys.executable} -c "$0" {tmp_path}; true'
@@ -272,9 +272,9 @@ def test_who_ignores_a_second_sigterm_while_it_saves_has_its_time(
 
     def look(_code: int | None) -> None:
         child, ready = process._child, (tmp_path / "ready").exists()
-        if child and ready and not told and process._able not in ([], [child.pid]):
+        if child and ready and not told and process._savers.before not in ([], [child.pid]):
             told.append(True)
-            (able,) = process._able
+            (able,) = process._savers.before
             os.kill(able, signal.SIGTERM)
             until = time.monotonic() + 60
             while handles(able, signal.SIGTERM) and time.monotonic() < until:
