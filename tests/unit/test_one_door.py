@@ -28,7 +28,7 @@ ALLOWED = {
     "payload/sweep.py": PROC,
     "processes.py": PROC,
     "beside.py": PROC,
-    "payload/notice.py": PROC,
+    "payload/handlers.py": PROC,
     "stop_marks.py": "a rank's own file, of a page at most; scripts read it, too",
     "stats/sampler/cgroup.py": PROC,
     "stats/sampler/node.py": PROC,
