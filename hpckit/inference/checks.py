@@ -1,13 +1,18 @@
 """Checks of what a script gives a fit; each error names the value, and what to give."""
 
-import math
 from collections.abc import Iterable
 from typing import cast
 
 import torch
 
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.given import is_optimizer, refuse_lbfgs, steps_nothing_of, whole
+from hpckit.parallel.given import (
+    as_number,
+    is_optimizer,
+    refuse_lbfgs,
+    steps_nothing_of,
+    whole,
+)
 
 _WEIGHTS = ("parameters", "state_dict", "load_state_dict")
 
@@ -34,14 +39,6 @@ def check_counts(least: int = 1, **counts: object) -> None:
             raise SetupError(f"{name} is {given!r}: it must be a whole number")
         if number < least:
             raise SetupError(f"{name} is {number}: it must be at least {least}")
-
-
-def as_number(given: object) -> float:
-    """Return a number, also one of numpy's or torch's; NaN for all else."""
-    try:
-        return math.nan if isinstance(given, str) else float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def check_course(n_epochs: object, patience: object) -> None:

@@ -6,10 +6,11 @@ from typing import ClassVar
 import torch
 
 from hpckit.inference import noise
-from hpckit.inference.checks import as_number, check_counts
+from hpckit.inference.checks import check_counts
 from hpckit.inference.model import OneStepModel, check_numbers
 from hpckit.inference.noise import TAU, draw_bernoulli
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import as_number
 
 
 class RandomWalk(OneStepModel):

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hpckit.inference.checks import as_number, check_choice, check_counts
+from hpckit.inference.checks import check_choice, check_counts
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import as_number
 
 # Beside the settings that shape the curve: what changes a gradient, the step that a rank takes by
 # it, or which messages it sends.

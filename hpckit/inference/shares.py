@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 
 from hpckit.inference.adapters import Estimator
-from hpckit.inference.checks import as_number
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.given import as_number
 from hpckit.parallel.mpi import Ranks
 
 

@@ -85,7 +85,7 @@ _PASSED = frozenset((
     "segment", "sockets-per-node", "stepmgr", "switches", "thread-spec", "threads-per-core",
     "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
 ))  # fmt: skip
-# What submitit's executors take, and hpckit's functions have under another name.
+# What submitit's executors, or people, have for what hpckit's functions call otherwise.
 _SUBMITIT: Mapping[str, str] = {
     "additional_parameters": "sbatch={...}",
     "array_parallelism": "parallel=",

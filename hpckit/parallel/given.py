@@ -1,5 +1,6 @@
 """Checks of what a script gives: whole numbers, modules of torch, losses, functions of these."""
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from typing import cast
@@ -18,6 +19,14 @@ def whole(number: object) -> int | None:
         return operator.index(number)
     except TypeError:  # a tensor has the method, and may hold another number
         return None
+
+
+def as_number(given: object) -> float:
+    """Return a number, also one of numpy's or torch's; NaN for all else."""
+    try:
+        return math.nan if isinstance(given, str) else float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def check_module(what: str, module: object) -> None:

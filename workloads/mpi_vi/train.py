@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -67,9 +67,8 @@ _AT_ONCE = 10
 def fit(args: Namespace, ranks: Ranks) -> None:
     """Fit, and let rank 0 report what came of it."""
     # First of all: ranks that differ here would not even send each other the same messages.
-    given = {name: value for name, value in vars(args).items() if name not in ELSEWHERE}
-    flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-    refuse_differences(ranks, {}, flags, more="")
+    compared = by_flag(args, [name for name in vars(args) if name not in ELSEWHERE])
+    refuse_differences(ranks, {}, compared, more="")
     device = ranks.choose_device(" ".join(args.device_ids or []).replace(",", " ").split())
     share_cores(ranks, device)
     out = args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out"))
@@ -109,7 +108,7 @@ def fit(args: Namespace, ranks: Ranks) -> None:
         samples_per_call=_AT_ONCE,
         ranks=ranks,
         out=out,
-        more_settings={f"--{name.replace('_', '-')}": getattr(args, name) for name in SHAPING},
+        more_settings=by_flag(args, SHAPING),
         resume=args.resume == "auto",
         checkpoint_every=args.checkpoint_every,
         should_stop=stop_requested,
@@ -120,6 +119,11 @@ def fit(args: Namespace, ranks: Ranks) -> None:
         stopping_now()
     if ranks.leads:
         report(vi, problem, out, draws=args.posterior_samples, pictures=not args.no_figures)
+
+
+def by_flag(args: Namespace, names: Iterable[str]) -> dict[str, object]:
+    """Return arguments by the names that people type."""
+    return {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
 
 
 def recorder(args: Namespace, out: Path, ranks: Ranks) -> Callable[[int, Figures], None]:

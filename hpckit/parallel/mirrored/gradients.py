@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpckit.parallel.given import optimizer_of
+from hpckit.parallel.given import as_number, optimizer_of
 from hpckit.parallel.mirrored.alike import Alike, frozen_in, refuse_unlike, settings_of
 from hpckit.parallel.mirrored.collectives import sum_in_place
 from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
@@ -204,11 +204,7 @@ def _check_samples(samples: object) -> None:
     """
     if samples is None:
         return
-    try:
-        number = math.nan if isinstance(samples, bool | str) else float(samples)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number < math.inf:
+    if isinstance(samples, bool) or not 0 <= as_number(samples) < math.inf:
         raise ValueError(
             f"samples is {samples!r}: give the number of samples of this replica's part, as "
             "len(inputs), which may be 0."
