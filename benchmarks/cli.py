@@ -37,6 +37,16 @@ _PROJECT = "project"
 ARRAY_ROUNDS = 3
 _JOB_ID = re.compile(rb"^(?:Submitted |Submitted batch job |slurm://torchx/)?(\d+)\b", re.MULTILINE)
 _NOOP_SH = "#!/bin/bash\n#SBATCH --output=/dev/null\ntrue\n"
+# What the disk takes for an array: a folder of each task, with its script, log and record.
+_FOLDERS = f"""
+import os
+for task in range({ARRAY_SIZE}):
+    folder = f"../runs/{{task}}"
+    os.makedirs(folder)
+    for name in ("job.sh", "job.out", "run.json"):
+        with open(f"{{folder}}/{{name}}", "w") as stream:
+            stream.write("x" * 2000)
+"""
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,12 @@ def all_commands(folder: Path, torchx: Path | None) -> list[Command]:
         ]
     return [
         *rows,
+        Command(
+            name="1000 folders of 3 files",
+            argv=[sys.executable, "-c", _FOLDERS],
+            needs_slurm=False,
+            most_rounds=ARRAY_ROUNDS,
+        ),
         Command(
             name="sbatch array 1000",
             argv=["sbatch", f"--array=0-{ARRAY_SIZE - 1}", "noop.sh"],
