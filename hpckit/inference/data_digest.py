@@ -53,6 +53,8 @@ def _bytes(value: Any, depth: int) -> bytes:  # noqa: ANN401  # whatever a user'
 
 def _content(value: Any, of: Callable[[Any], bytes]) -> tuple[str, bytes]:  # noqa: ANN401
     """Return a word for the kind of a value, and its content in bytes; `of` digests a part."""
+    if isinstance(value, np.number | np.bool_):  # one rank may have it of a file, another of Python
+        value = value.item()
     if isinstance(value, np.ndarray | np.generic):
         return _of_array(np.asarray(value), of)
     if value is None or isinstance(value, bool | int | float | complex | str):

@@ -93,6 +93,9 @@ def test_digests_of_the_same_are_equal_wherever_it_is() -> None:
     assert len({digest(one) for one in same}) == 1
     assert digest({"a": 1, "b": (2, 3)}) == digest({"b": [2, 3], "a": 1})
     assert digest(float("nan")) == digest(float("nan"))
+    assert digest(numpy.float64(0.1)) == digest(0.1) != digest(numpy.float32(0.1))
+    assert digest({"w": numpy.int64(3), "on": numpy.True_}) == digest({"w": 3, "on": True})
+    assert digest(numpy.longdouble(1)) == digest(numpy.longdouble(1)) is not None
     assert 0 < (digest(series) or 0) < 2**63
 
 
