@@ -6,7 +6,6 @@ program that the environment or its modules provide; it is looked up on the node
 
 import os
 import re
-import shlex
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,36 +15,24 @@ from hpckit.environments import Environment
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, open_regular, reason
 from hpckit.frozen import frozen
+from hpckit.job.first_bytes import (
+    SOURCES,
+    STARTERS,
+    is_beside_its_python,
+    names_python,
+    no_start,
+    not_python,
+    notes_on,
+    notes_on_python,
+    says_what_starts_it,
+    starter_of,
+)
 from hpckit.paths import here, is_file, is_folder, is_program, is_there, nearest_name, typed_path
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
-# What starts a file with such a name, if the file is not executable.
-_STARTERS = {
-    **dict.fromkeys((".sh", ".bash", ".slurm", ".sbatch"), "bash"),
-    **dict.fromkeys((".csh", ".tcsh"), "tcsh"),
-    ".zsh": "zsh",
-    ".ksh": "ksh",
-    ".r": "Rscript",
-    ".jl": "julia",
-    ".pl": "perl",
-    ".rb": "ruby",
-    ".lua": "lua",
-}
-_SOURCES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".rs", ".go", ".java"))
-_PYTHON_LINE = rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b"
-# How pip starts a script whose Python has a long path: sh reads a command here, Python a string.
-_BOTH = rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )"
-# The Python in a program that pip or conda installed.
-_ITS_PYTHON = rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+"
-_SBATCH = rb"(?m)^#SBATCH\s"
-# In Python they stand among the first comments: elsewhere they are of a job that it submits.
-_SBATCH_FIRST = rb"(?:(?:#[^\n]*)?\n)*#SBATCH\s"
-_SRUN = rb"(?m)^[ \t]*(?:exec[ \t]+)?srun[ \t](?!.*--overlap)"
 _MODULE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _PYTHONS = ("python", "python3")
-_ELF, _ZIP = b"\x7fELF", b"PK\x03\x04"
 _START = 16_384  # bytes
-_MOST = 4 << 20  # bytes of a text that Python may be asked about
 
 
 class ProgramKind(StrEnum):
@@ -82,7 +69,7 @@ class Program:
     def name(self) -> str:
         """The name of its job, by default."""
         path = Path(self.word)
-        known = {*_PYTHON_NAMES, *_STARTERS}
+        known = {*_PYTHON_NAMES, *STARTERS}
         if self.kind is ProgramKind.PYTHON:
             return path.stem
         if self.kind is ProgramKind.FILE:
@@ -233,7 +220,7 @@ def _bare_word(word: str, environment: Environment) -> Program:
         fault = f"Program {str(path)!r} is a folder. Give the path of your program."
         return Program(kind=ProgramKind.WORD, word=word, fault=fault)
     near, suffix = nearest_name(path), path.suffix.lower()
-    if near or suffix in {*_PYTHON_NAMES, *_STARTERS, *_SOURCES}:
+    if near or suffix in {*_PYTHON_NAMES, *STARTERS, *SOURCES}:
         hint = f"Did you mean {near!r}?" if near else "Give the path of your program."
         what = f"{str(path)!r} does not exist, and no program on this machine is called {word!r}"
         fault = f"Program {what}. {hint}"
@@ -274,107 +261,19 @@ def _read_program(path: Path, word: str) -> Program:
         # A program may be started, and not read, where its owner wants it so.
         fault = None if may_start else f"Program {word!r} cannot be read: {reason(error)}."
         return Program(kind=ProgramKind.FILE, word=word, fault=fault)
-    if re.match(_SBATCH_FIRST, start):
-        python = replace(python, notes=(_not_read(path),))
-    beside = may_start and _is_beside_its_python(Path(word), start)
-    if suffix in _PYTHON_NAMES or (_names_python(start) and not beside):
+    python = replace(python, notes=notes_on_python(path, start))
+    beside = may_start and is_beside_its_python(Path(word), start)
+    if suffix in _PYTHON_NAMES or (names_python(start) and not beside):
         return python
-    alone = start.startswith((b"#!", _ELF)) or (b"\0" in start and not start.startswith(_ZIP))
-    starter = () if alone and may_start else _starter(suffix, start)
+    alone = says_what_starts_it(start)
+    starter = () if alone and may_start else starter_of(suffix, start)
     if not alone and not starter:
-        return replace(python, fault=_not_python(path, start))
+        return replace(python, fault=not_python(path, start))
     return Program(
         kind=ProgramKind.FILE,
         word=word,
         file=path,
         starter=starter,
-        fault=_no_start(path, start, may_start=may_start or bool(starter)),
-        notes=_notes(path, start),
+        fault=no_start(path, start, may_start=may_start or bool(starter)),
+        notes=notes_on(path, start),
     )
-
-
-def _names_python(start: bytes) -> bool:
-    line = start.partition(b"\n")[0]
-    return line.startswith(b"#!") and bool(re.search(_PYTHON_LINE, line) or re.match(_BOTH, start))
-
-
-def _is_beside_its_python(path: Path, start: bytes) -> bool:
-    """Say whether a program is one that pip or conda has put beside the Python it belongs to."""
-    found = (match[1].decode(errors="replace") for match in re.finditer(_ITS_PYTHON, start))
-    return any(Path(folder) == path.parent for folder in found)
-
-
-def _starter(suffix: str, start: bytes) -> tuple[str, ...]:
-    """Return what starts a file of such a name: as its first line says, as sbatch would."""
-    if suffix not in _STARTERS:
-        return ()
-    line = start.partition(b"\n")[0].decode(errors="replace")
-    # The kernel takes all behind the first word for one argument (execve(2)).
-    words = line.removeprefix("#!").strip().split(maxsplit=1)
-    return tuple(words) if line.startswith("#!") and words else (_STARTERS[suffix],)
-
-
-def _not_python(path: Path, start: bytes) -> str | None:
-    """Say why a file that nothing else starts cannot be Python either; None: it may be."""
-    suffix, shown = path.suffix.lower(), f"Program {str(path)!r}"
-    if suffix == ".ipynb":
-        return f"{shown} is a notebook: make a script of it, jupyter nbconvert --to script NAME."
-    if suffix in _SOURCES:
-        return f"{shown} is a source file: compile it, and submit the program."
-    if start.startswith(_ZIP):
-        return None
-    import ast  # noqa: PLC0415  # few programs are of that kind
-
-    try:
-        with open_regular(path) as file:
-            ast.parse(file.read(_MOST))
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        return (
-            f"{shown} has no first line such as #!/bin/bash that says what starts it, and is not "
-            f"Python{line}. Write that line, and chmod +x; or end its name in .py, .sh, .R or .jl."
-        )
-    except (OSError, DamagedFileError) as error:
-        return f"{shown} cannot be read: {reason(error)}."
-    return None
-
-
-def _no_start(path: Path, start: bytes, *, may_start: bool) -> str | None:
-    """Say why a file cannot be started as it is; None: it may be."""
-    what = "a compiled program" if start.startswith(_ELF) else "a program"
-    line = start.partition(b"\n")[0]
-    if line.endswith(b"\r") and not start.startswith(_ELF):
-        return (
-            f"Program {str(path)!r} has the line ends of Windows, so that no shell can read "
-            f"it. Write it anew: sed -i 's/\\r$//' {shlex.quote(str(path))}"
-        )
-    if may_start:
-        return None
-    if path.stat().st_mode & 0o111:
-        return (
-            f"Program {str(path)!r} is {what} that may not be started here: it is not yours to "
-            "start, or its file system allows no programs (noexec). Copy it elsewhere."
-        )
-    return (
-        f"Program {str(path)!r} is {what} that may not be started: it lacks the permission. "
-        f"chmod +x {shlex.quote(str(path))}"
-    )
-
-
-def _notes(path: Path, start: bytes) -> tuple[str, ...]:
-    """Say what a batch script has that means something else, or nothing, in a rank of a job."""
-    if start.startswith(_ELF):
-        return ()
-    notes = []
-    if re.search(_SBATCH, start):
-        notes.append(_not_read(path))
-    if re.search(_SRUN, start):
-        notes.append(
-            f"{path.name} starts srun, which would wait for the end of this very rank: submit what "
-            "it starts, or write srun --overlap --mem=0"
-        )
-    return tuple(notes)
-
-
-def _not_read(path: Path) -> str:
-    return f"the #SBATCH lines of {path.name} are not read: give their options to hpckit submit"
