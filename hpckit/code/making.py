@@ -5,8 +5,8 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from hpckit.code.files import Found, Seen, stamp
@@ -21,19 +21,26 @@ from hpckit.code.tree import (
     Tree,
     is_intact,
 )
+from hpckit.code.writing import (
+    READ,
+    WRITE,
+    copy_kept,
+    finish_folder,
+    pieces_of,
+    seal,
+    status_of,
+    sync,
+    write_kept,
+)
 from hpckit.digests import sha256
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
 
 _MOST_BYTES = 64 * 2**20  # of what was seen
-_PIECE = 2**20
-_FEW = 64  # files: more of them are synced at once
 # A file that changed so short a time before it was read may change again within its clock's tick.
 _RACY_NS = 2 * 10**9
 # What a file system says that knows no hard links, or takes no more to one file.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Maker:
@@ -104,9 +111,9 @@ class Maker:
             copied = self._linked(row, f"{base}/{row.path}", source) or copied
         for link in manifest.links:
             (base / link.path).symlink_to(link.target)
-        _write(base / MANIFEST, text.encode(), folders[0].mode & 0o444)
+        write_kept(base / MANIFEST, text.encode(), folders[0].mode & 0o444)
         for folder in reversed(folders):
-            _finish(base / folder.path, folder.mode)
+            finish_folder(base / folder.path, folder.mode)
         base.chmod(0o700)  # a folder that is read-only cannot be moved
         sync(base, [f"{base}/{MANIFEST}", str(base)])
         for _ in range(3):
@@ -121,7 +128,7 @@ class Maker:
             with suppress(FileNotFoundError):  # damaged: whoever uses it gets the whole one
                 aside = self._work / f"damaged-{os.urandom(4).hex()}"
                 os.rename(tree.path, aside)  # noqa: PTH104
-        _finish(tree.path, folders[0].mode)
+        finish_folder(tree.path, folders[0].mode)
         return Tree(path=tree.path, manifest=manifest, made=True, copied=copied)
 
     def _linked(self, row: KeptFile, target: str, source: Mapping[str, str]) -> bool:
@@ -144,7 +151,7 @@ class Maker:
                     continue
                 if error.errno not in _NO_LINKS:
                     raise
-                _copied(place, target, row.mode)
+                copy_kept(place, target, row.mode)
                 return error.errno != errno.EMLINK
             return False
         return False
@@ -157,32 +164,32 @@ class Maker:
         self._count += 1
         beside = f"{self._work}/{self._count}"
         try:
-            opened = os.open(path, _READ)
+            opened = os.open(path, READ)
         except OSError as error:
             raise unreadable(path, error) from error
         try:
-            before = _status(opened, path)
+            before = status_of(opened, path)
             if not stat.S_ISREG(before.st_mode):
                 raise unreadable(path, DamagedFileError("it is not a regular file any more"))
             digest, size = self._taken(opened, path, beside, mode, before.st_size)
-            after = _status(opened, path)
+            after = status_of(opened, path)
         finally:
             os.close(opened)
         return digest, size, stamp(after) if stamp(before) == stamp(after) else ""
 
     def _taken(self, opened: int, path: str, beside: str, mode: int, size: int) -> tuple[str, int]:
         """Copy an open file beside, hash it on the way, and remember it as an object."""
-        pieces = _pieces(opened, path)
+        pieces = pieces_of(opened, path)
         first = next(pieces, b"")
         self._bytes += len(first)
         if size <= len(first):  # most: what is there already is not written again
             digest = sha256(first, self._bytes).hexdigest()
             if not self._has(digest, mode):
-                _write(beside, first, mode)
+                write_kept(beside, first, mode)
                 self._new[object_name(digest, mode)] = beside
             return digest, len(first)
         hashing, count = sha256(first, size), len(first)
-        descriptor = os.open(beside, _WRITE, 0o600)
+        descriptor = os.open(beside, WRITE, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(first)
             for piece in pieces:
@@ -190,7 +197,7 @@ class Maker:
                 stream.write(piece)
                 count += len(piece)
             stream.flush()
-            _closed(descriptor, mode)
+            seal(descriptor, mode)
         digest = hashing.hexdigest()
         if self._has(digest, mode):
             os.unlink(beside)  # noqa: PTH108
@@ -248,7 +255,7 @@ def add_links(tree: Tree, targets: Iterable[tuple[str, Path]]) -> None:
         if new := names.keys() - os.listdir(place):  # noqa: PTH208
             for name in sorted(new):
                 _add_link(place / name, names[name])
-            _finish(place, modes[folder])
+            finish_folder(place, modes[folder])
 
 
 def _add_link(place: Path, target: Path) -> None:
@@ -276,52 +283,6 @@ def added_links(tree: Tree) -> Iterator[tuple[str, Path]]:
                 yield path, Path(os.readlink(entry.path))  # noqa: PTH115
 
 
-def sync(folder: Path, paths: Sequence[str]) -> None:
-    """Have files below a folder on the disk: each by itself, or many at once by syncfs(2).
-
-    Raises:
-        OSError: there is no room for them.
-    """
-    if len(paths) <= _FEW:
-        for path in paths:
-            with _opened(path) as opened:
-                os.fsync(opened)
-        return
-    import ctypes  # noqa: PLC0415  # a project's first submission alone needs it
-
-    with _opened(folder) as opened:
-        call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if call is None:
-            os.sync()
-        elif call(opened):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(folder))
-
-
-@contextmanager
-def _opened(path: Path | str) -> Iterator[int]:
-    opened = os.open(path, _READ)
-    try:
-        yield opened
-    finally:
-        os.close(opened)
-
-
-def _pieces(opened: int, path: str) -> Iterator[bytes]:
-    try:
-        while piece := os.read(opened, _PIECE):
-            yield piece
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _status(opened: int, path: str) -> os.stat_result:
-    try:
-        return os.fstat(opened)
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
 def _read_seen(record: Path) -> dict[str, str]:
     try:
         found = read_json(record, most=_MOST_BYTES)
@@ -329,40 +290,6 @@ def _read_seen(record: Path) -> dict[str, str]:
         return {}
     mine = isinstance(found, dict) and all(type(text) is str for text in found.values())
     return found if mine else {}
-
-
-def _write(path: Path | str, content: bytes, mode: int) -> None:
-    descriptor = os.open(path, _WRITE, 0o600)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        _closed(descriptor, mode)
-    finally:
-        os.close(descriptor)
-
-
-def _copied(place: str, target: str, mode: int) -> None:
-    """Copy an object, where it cannot be linked; by pieces, as it may be large."""
-    source = os.open(place, _READ)
-    try:
-        with os.fdopen(os.open(target, _WRITE, 0o600), "wb") as stream:
-            for piece in _pieces(source, place):
-                stream.write(piece)
-            stream.flush()
-            _closed(stream.fileno(), mode)
-    finally:
-        os.close(source)
-
-
-def _closed(descriptor: int, mode: int) -> None:
-    os.fchmod(descriptor, mode)
-    os.utime(descriptor, ns=(WHEN_NS, WHEN_NS))
-
-
-def _finish(folder: Path, mode: int) -> None:
-    os.utime(folder, ns=(WHEN_NS, WHEN_NS))
-    folder.chmod(mode)
 
 
 def manifest_of(found: Found, rows: Iterable[KeptFile]) -> Manifest:

@@ -17,6 +17,7 @@ ALLOWED = {
     "cli/written.py": "a page or picture that this command has just made, in a folder of its own",
     "api/jupyter.py": "a browser is opened: nothing is read",
     "code/making.py": "a project's files, hashed as they are copied, no link followed; writes",
+    "code/writing.py": "the same files: read by pieces, and written once",
     "payload/environment.py": OWN,
     "detect/login_node.py": PROC,
     "schedulers/local/state.py": PROC,

@@ -190,7 +190,7 @@ STARTS = {
     "status latest": (62, ASKING | KEPT),
     "logs latest": (38, ASKING | KEPT),
     "submit ddp --dry-run": (76, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (115, SUBMIT | KEPT),
+    "submit serial noop.py --executor slurm": (116, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")
