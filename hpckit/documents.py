@@ -16,7 +16,7 @@ from hpckit.errors import ConfigError, Location, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.frozen import changeable
 from hpckit.kept import kept, makers
-from hpckit.paths import way_in
+from hpckit.owners import way_in
 
 Scalar = str | int | float | bool | None
 _SMALL = 10_000

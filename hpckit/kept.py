@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.files import DamagedFileError, open_regular, replace_file
-from hpckit.paths import cache_folder, home_steps, is_mine_alone, make_folder, strangers
+from hpckit.owners import is_mine_alone, strangers
+from hpckit.paths import cache_folder, home_steps, make_folder
 from hpckit.version import __version__
 
 # A few thousand bytes each; hpckit's own templates, sites and workloads make some thirty.

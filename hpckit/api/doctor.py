@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hpckit import paths
+from hpckit import owners
 from hpckit.api import Tell, log
 from hpckit.api.options import spec_values
 from hpckit.api.prepare import Submission, prepare
@@ -83,7 +83,7 @@ def doctor(
         tell: hears which collections are left out.
     """
     checks = Checks(attempt("hpckit's own packages", own_checks))
-    answers = login_node.ask_slurm(timeout, more_questions(paths.user_name()))
+    answers = login_node.ask_slurm(timeout, more_questions(owners.user_name()))
     found = None
     if all(row.text is None for row in answers.values()):
         checks.append(unknown("Slurm", f"{answers['sbatch'].why} hpckit runs jobs here instead"))
@@ -137,7 +137,7 @@ def doctor_stats(
 
     here = find_site(site, survey().collections)
     root = runs_root(None if runs is None else typed_path(runs), here.runs, os.environ)
-    now, user = time.time(), paths.user_name()
+    now, user = time.time(), owners.user_name()
     checks = Checks(attempt("hpckit's samples", lambda: sources.samples_checks(root)))
     with patience(timeout):
         checks += attempt("accounting", lambda: sources.accounting_checks(user, now))

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpckit.errors import CommandError
 from hpckit.frozen import frozen
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.slurm.client import ask, patience
 from hpckit.slurm.cluster import (
     Association,

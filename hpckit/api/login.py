@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from hpckit.collections import search_path
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.session.ssh_config import Login, read_login
 from hpckit.sites import find_site, full_hostname
 

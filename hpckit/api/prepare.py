@@ -17,7 +17,8 @@ from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import named_launcher
-from hpckit.paths import bad_nodes_path, config_folder, here, is_there, user_name
+from hpckit.owners import user_name
+from hpckit.paths import bad_nodes_path, config_folder, here, is_there
 from hpckit.render import load, spellings
 from hpckit.run_folders.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler

@@ -21,7 +21,7 @@ from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.job_spec.arguments import PATH, checked, maybe, several
-from hpckit.paths import login, user_name
+from hpckit.owners import login, user_name
 from hpckit.sites import find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import counts_gpus, keeps_accounting, told_config

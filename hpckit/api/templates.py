@@ -11,7 +11,7 @@ from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.job_spec.arguments import FUNCTION, checked
-from hpckit.paths import way_in
+from hpckit.owners import way_in
 from hpckit.render import (
     find_template,
     is_report,

@@ -17,7 +17,8 @@ from hpckit.errors import OutsideError
 from hpckit.file_locks import append_lines, held_alone
 from hpckit.files import DamagedFileError, open_regular, parse_json, read_tail, reason
 from hpckit.frozen import frozen
-from hpckit.paths import bad_nodes_path, writers
+from hpckit.owners import writers
+from hpckit.paths import bad_nodes_path
 from hpckit.slurm.hostlist import is_host
 from hpckit.text import in_line
 from hpckit.values import Moment, Within, Word, rebuild

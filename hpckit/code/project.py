@@ -16,7 +16,8 @@ from typing import NamedTuple
 from hpckit.collections.collection import MANIFEST, CodeRules, code_rules
 from hpckit.documents import read_document
 from hpckit.frozen import frozen
-from hpckit.paths import config_folder, is_file, is_mine, is_there
+from hpckit.owners import is_mine
+from hpckit.paths import config_folder, is_file, is_there
 
 MAX_MB = 200
 

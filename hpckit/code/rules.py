@@ -12,7 +12,8 @@ from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.gitfiles.index import FOLDER, read_index
 from hpckit.gitfiles.repository import id_bytes, repository_at
-from hpckit.paths import config_folder, user_name
+from hpckit.owners import user_name
+from hpckit.paths import config_folder
 
 
 class Place(NamedTuple):

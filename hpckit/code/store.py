@@ -25,7 +25,7 @@ from hpckit.code.tree import Manifest, Tree, is_intact, tree_name, verify
 from hpckit.errors import OutsideError
 from hpckit.file_locks import locked
 from hpckit.frozen import frozen
-from hpckit.paths import is_mine_alone
+from hpckit.owners import is_mine_alone
 
 FOLDER = ".code"
 _PATIENCE_S = 60.0

@@ -15,7 +15,8 @@ from hpckit import digests
 from hpckit.collections.collection import LOCK, PARTS, sha256, take_in
 from hpckit.errors import ConfigError
 from hpckit.files import DamagedFileError, chunks, open_regular, read_json, reason, replace_file
-from hpckit.paths import CACHE, make_folder, refuse_foreign, way_in
+from hpckit.owners import way_in
+from hpckit.paths import CACHE, make_folder, refuse_foreign
 from hpckit.values import check
 
 _MOST, _MOST_BYTES, _DEEPEST = 20_000, 1 << 30, 60

@@ -17,16 +17,8 @@ from hpckit.collections.contents import Rows, below
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
 from hpckit.frozen import frozen
-from hpckit.paths import (
-    CONFIG,
-    config_folder,
-    group_name,
-    home_steps,
-    make_folder,
-    refuse_foreign,
-    steps,
-    user_name,
-)
+from hpckit.owners import group_name, steps, user_name
+from hpckit.paths import CONFIG, config_folder, home_steps, make_folder, refuse_foreign
 from hpckit.values import rebuild
 
 _ROOT = 0

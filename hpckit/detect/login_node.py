@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hpckit import paths
+from hpckit import owners
 from hpckit.collections import Found
 from hpckit.detect.answers import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
@@ -44,7 +44,7 @@ def ask_slurm(
     # Each command would otherwise load it at its start.
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-    asked = questions(paths.user_name()) | dict(more or {})
+    asked = questions(owners.user_name()) | dict(more or {})
     with ThreadPoolExecutor(len(asked)) as pool:
         answers = pool.map(lambda argv: _answer(argv, timeout_s), asked.values())
         return dict(zip(asked, answers, strict=True))

@@ -7,7 +7,8 @@ from hpckit.doctor import Check, Level, bad, good, unknown
 from hpckit.errors import CommandError, HpckitError
 from hpckit.notify.event import TEST, Event
 from hpckit.notify.sending import send, shown
-from hpckit.paths import config_folder, user_name
+from hpckit.owners import user_name
+from hpckit.paths import config_folder
 from hpckit.sinks import CONFIG_FILE, Command, Mail, Notify, Webhook, mail_options
 from hpckit.slurm.cluster import config
 

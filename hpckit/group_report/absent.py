@@ -7,7 +7,7 @@ from hpckit.documents import nearest
 from hpckit.errors import CommandError, RequestError
 from hpckit.group_report.allocations import Allocation
 from hpckit.group_report.ledgers import Asked
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.slurm.client import ask, patience
 from hpckit.text import counted, listed
 

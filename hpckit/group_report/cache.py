@@ -19,7 +19,8 @@ from hpckit.files import DamagedFileError, parse_json, read_bytes, replace_file
 from hpckit.group_report.allocations import Allocation, ask_allocations, ask_jobs
 from hpckit.group_report.ledgers import Asked
 from hpckit.group_report.rights import rights
-from hpckit.paths import CACHE, cache_folder, is_mine_alone, make_folder, refuse_foreign
+from hpckit.owners import is_mine_alone
+from hpckit.paths import CACHE, cache_folder, make_folder, refuse_foreign
 from hpckit.slurm.states import JobState
 
 SETTLED_S = 86400.0

@@ -7,7 +7,7 @@ accounts, operators and administrators all.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.slurm.client import ask, own_patience_s, patience
 
 _COLUMNS = "format=AdminLevel,Coordinators"

@@ -28,7 +28,7 @@ from hpckit.notify.event import COMPLETED, FAILED, Event
 from hpckit.notify.idling import IdleGpus
 from hpckit.notify.outbox import Outbox, say
 from hpckit.notify.watching import Errors, ending
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.rank_variables import restart_count
 from hpckit.sinks import (
     ALL,

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from hpckit import shell
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.notify.event import Event, body, plain, variables
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.sinks import Command, Mail, Sink, Webhook, wrong_url
 from hpckit.web import connect, path_of, secret_of_file, secret_of_variable, talking, within
 

@@ -10,7 +10,7 @@ from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.files import DamagedFileError, open_regular, reason
 from hpckit.frozen import changeable
-from hpckit.paths import way_in
+from hpckit.owners import way_in
 from hpckit.render.limits import MAX_SOURCE_BYTES
 from hpckit.render.quoting import quoted_expression
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError
 from hpckit.files import DamagedFileError, read_json, reason
-from hpckit.paths import is_mine_alone
+from hpckit.owners import is_mine_alone
 from hpckit.payload.last_line import end_with
 from hpckit.rank_variables import restart_count
 from hpckit.report.gather import Gathered, gather_one

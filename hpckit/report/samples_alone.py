@@ -13,7 +13,7 @@ from pathlib import Path
 from hpckit.errors import NotFoundError, RequestError
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.report.job_samples import OWN_FOLDER, names_of
 from hpckit.report.known_job import SampledJob
 from hpckit.stats.samples.columns import Columns

@@ -15,7 +15,8 @@ from hpckit.errors import OutsideError
 from hpckit.file_locks import held_alone
 from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
 from hpckit.frozen import frozen
-from hpckit.paths import is_folder, is_mine
+from hpckit.owners import is_mine
+from hpckit.paths import is_folder
 from hpckit.run_folders.index import (
     IndexEntry,
     entry_of,

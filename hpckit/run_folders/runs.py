@@ -18,7 +18,8 @@ from hpckit.errors import (
 )
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
-from hpckit.paths import typed_path, users_path, writers
+from hpckit.owners import writers
+from hpckit.paths import typed_path, users_path
 from hpckit.run_folders.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 

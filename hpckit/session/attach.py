@@ -23,7 +23,7 @@ from typing import Any
 
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.files import DamagedFileError, reason
-from hpckit.paths import is_mine_alone
+from hpckit.owners import is_mine_alone
 from hpckit.payload.last_line import end_with
 from hpckit.session.folder import END, read_patiently
 from hpckit.session.frames import Frames, Kind, frame, mapping, message

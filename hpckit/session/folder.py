@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.files import DamagedFileError, open_regular, parse_json, replace_file
-from hpckit.paths import is_mine_alone
+from hpckit.owners import is_mine_alone
 from hpckit.run_folders.run_files import patiently
 
 FOLDER = "session"

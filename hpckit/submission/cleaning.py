@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
-from hpckit.paths import strangers
+from hpckit.owners import strangers
 from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.submission.after import read_after

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, read_bytes
-from hpckit.paths import is_mine_alone, strangers
+from hpckit.owners import is_mine_alone, strangers
 from hpckit.run_folders.run_files import FOLDER_MODE, open_to_write
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

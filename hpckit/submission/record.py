@@ -16,7 +16,7 @@ from hpckit.files import DamagedFileError
 from hpckit.gitfiles import code_version
 from hpckit.job import Job
 from hpckit.job_spec.spec import OPTIONS, JobSpec
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
 from hpckit.run_folders.run_record import varied

@@ -161,7 +161,7 @@ def test_the_hour_that_a_night_has_twice_is_asked_for_in_utc(
 
 def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     asked = accounts()
-    monkeypatch.setattr("hpckit.paths.login", lambda _uid=None: "me")
+    monkeypatch.setattr("hpckit.owners.login", lambda _uid=None: "me")
     answer = cli("report", "--since", "2026-09-01", "--until", "2026-09-03")
     assert answer.status == 0
     assert answer.out.startswith("GPU use of me, 2026-09-01 to 2026-09-03\n  0 jobs")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from tests.conftest import Answer, add_program
 from tests.report.groups import HOUR, NOW, moment, row
 

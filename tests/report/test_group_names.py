@@ -107,7 +107,7 @@ def test_who_has_no_job_in_the_time_is_said(accounts, here: Path, cli: Cli) -> N
 def test_nobody_asks_about_ones_own_name(accounts, here: Path, cli: Cli, monkeypatch) -> None:
     accounts()
     log = sacctmgr(here, "root", "lab")
-    monkeypatch.setattr("hpckit.paths.login", lambda _uid=None: "me")
+    monkeypatch.setattr("hpckit.owners.login", lambda _uid=None: "me")
     for words in ((), ("--user", "me")):
         assert json.loads(cli("report", *words, "--json").out)["notes"] == [
             "no job of me is in this time"

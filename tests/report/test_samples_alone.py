@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 import hpckit
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.report.known_job import KnownJob, SampledJob
 from hpckit.report.monitoring import _names
 from hpckit.report.targets import Target

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import OutsideError
-from hpckit.paths import is_mine_alone, strangers
+from hpckit.owners import is_mine_alone, strangers
 from hpckit.submission.folders import held_root, remove_run
 from tests.conftest import FAKES, add_program
 

@@ -158,7 +158,7 @@ def test_the_preview_of_a_resubmission_is_the_one_of_a_dry_run(here: Path, cli: 
 
 @pytest.fixture
 def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("hpckit.paths.user_name", lambda: "root")
+    monkeypatch.setattr("hpckit.owners.user_name", lambda: "root")
     return Cluster(here.parent / "bin", "25.05")
 
 

@@ -397,7 +397,7 @@ def test_the_project_of_the_same_name_is_found_beside() -> None:
 
 @pytest.fixture
 def newest(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("hpckit.paths.user_name", lambda: "root")
+    monkeypatch.setattr("hpckit.owners.user_name", lambda: "root")
     monkeypatch.setattr("_socket.gethostbyaddr", lambda _: ("login2.example.org", [], []))
     made = Cluster(here.parent / "bin", "25.05")
     text = '#!/bin/sh\n[ "$1" = --version ] && { echo slurm 25.05.3; exit; }\n'

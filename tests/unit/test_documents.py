@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.sites import read_site
 from tests.conftest import examples
 

@@ -15,7 +15,7 @@ from tests.unit.detected import PROGRAMS, Cluster, sections
 
 @pytest.fixture
 def newest(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("hpckit.paths.user_name", lambda: "root")
+    monkeypatch.setattr("hpckit.owners.user_name", lambda: "root")
     return Cluster(here.parent / "bin", "25.05")
 
 

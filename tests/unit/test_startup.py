@@ -186,11 +186,11 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
     KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
-    "jobs": (49, ASKING | KEPT),
-    "status latest": (62, ASKING | KEPT),
-    "logs latest": (38, ASKING | KEPT),
-    "submit ddp --dry-run": (76, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (116, SUBMIT | KEPT),
+    "jobs": (50, ASKING | KEPT),
+    "status latest": (63, ASKING | KEPT),
+    "logs latest": (39, ASKING | KEPT),
+    "submit ddp --dry-run": (77, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (117, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")

@@ -16,15 +16,8 @@ from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, OutsideError, UnsetVariableError
 from hpckit.notify.event import Event
 from hpckit.notify.sending import send
-from hpckit.paths import (
-    cache_folder,
-    config_folder,
-    home,
-    login,
-    state_folder,
-    user_name,
-    users_path,
-)
+from hpckit.owners import login, user_name
+from hpckit.paths import cache_folder, config_folder, home, state_folder, users_path
 from hpckit.sinks import Command
 from hpckit.sites import Site
 from hpckit.web import connect, secret_of_file

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from hpckit.errors import CommandError, HpckitError, NotFoundError, RequestError
-from hpckit.paths import user_name
+from hpckit.owners import user_name
 from hpckit.slurm import control, jobs
 from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
