@@ -25,8 +25,9 @@ from hpckit.environments import NO_MODULES, Environment, EnvironmentKind, module
 from hpckit.errors import ConfigError, FileError, Location, OutsideError, TemplateError
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.job import Job
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import VARIABLES, RunPlace, make_script
+from hpckit.job.script import VARIABLES, make_script
 from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.render import Rendered, is_report, list_templates

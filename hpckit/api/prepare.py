@@ -13,8 +13,8 @@ from hpckit.environments import NO_MODULES, module_templates, not_here
 from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import RunPlace
 from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import named_launcher
 from hpckit.owners import user_name

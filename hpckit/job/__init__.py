@@ -2,9 +2,9 @@
 
 `resolve` makes it from what was asked, the site and the workload; all arithmetic is there, but for
 `arrays` (what tasks are given) and `partitions` (what the site says of them). `checks` refuses what
-cannot work (each check can be switched off), and `script` makes the job script. `program` is what
-ranks run, by what `first_bytes` say of a file, `syntax` whether Python can read it, `container` the
-step with Pyxis's container.
+cannot work (each check can be switched off). `script` makes the job script, `header` its #SBATCH
+lines, for a run at a `place`. `program` is what ranks run, by what `first_bytes` say of a file,
+`syntax` whether Python can read it, `container` the step with Pyxis's container.
 """
 
 import re

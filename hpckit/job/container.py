@@ -11,7 +11,7 @@ from hpckit.errors import PlanError
 
 if TYPE_CHECKING:
     from hpckit.job import Job
-    from hpckit.job.script import RunPlace
+    from hpckit.job.place import RunPlace
 
 # It says `hpckit-container NODE PID`, and ends with its stdin.
 _KEEPER = 'echo "hpckit-container $SLURMD_NODENAME $$"; exec cat >/dev/null'

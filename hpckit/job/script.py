@@ -1,29 +1,22 @@
-"""From a `Job` to the text of its job script: the template's variables, and the `#SBATCH` lines."""
+"""From a `Job` to the text of its job script: the variables of the template, and its rendering."""
 
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.environ import own_python
 from hpckit.errors import TemplateError
-from hpckit.frozen import frozen
 from hpckit.job import Job
-from hpckit.job_spec.sbatch_words import read_sbatch
-from hpckit.job_spec.spec import OPTIONS
+from hpckit.job.header import OF_SBATCH, warned_part, written
+from hpckit.job.place import RunPlace, submitit_folder
 from hpckit.launchers import LAUNCHERS, UNSIGNALLED
 from hpckit.render import Rendered, render
 from hpckit.render.quoting import ShellCode
 from hpckit.text import counted, in_line, simulated
 from hpckit.version import __version__
 
-# How many seconds before its time limit a job that may start again is warned, at most; for a short
-# job it is a quarter of the limit. Slurm checks only every 30 s, and warns early rather than late.
-_LONGEST_DELAY_S = 90
-
-_OF_SBATCH = {name: row for name, row in OPTIONS.items() if row.sbatch}
 # Every variable a template may use, for `hpckit templates vars`. A test keeps it complete.
 VARIABLES = {
     "header": "list of Slurm options, each with .name and .value (none: a bare flag)",
@@ -55,48 +48,6 @@ VARIABLES = {
     "array_size": "number of array tasks, or none",
     "options": "every option that becomes one of sbatch, by its name in Python: .partition .time",
 }
-
-
-@frozen(kw_only=True)
-class ArrayPart:
-    """One of several Slurm arrays that make up one submission: `count` tasks from `first` on.
-
-    All but the last have `size` tasks, a power of ten. So the number in a task's folder name is the
-    part's number followed by Slurm's own index, which Slurm can write into the log's path.
-    """
-
-    first: int
-    count: int
-    size: int
-
-    @property
-    def log(self) -> str:
-        """What follows `_` in the name of a task's folder, as a pattern of sbatch(1)."""
-        digits = len(str(self.size)) - 1
-        return f"{self.first // self.size}%{digits}a" if self.first else "%a"
-
-
-@frozen(kw_only=True)
-class RunPlace:
-    """Where a submission lives: its id and folder (for an array, the array's own).
-
-    `part` is one Slurm array of several, where all tasks do not fit into one; `link` is the number
-    of one job of a chain. `copy`: where in the run's folder a copy of the folder `project` will be.
-    """
-
-    run_id: str
-    dir: Path
-    cwd: str
-    after: tuple[str, ...] = ()
-    part: ArrayPart | None = None
-    link: int = 0
-    copy: str | None = None
-    project: Path | None = None
-
-    @property
-    def first(self) -> int:
-        """The number of the first task; of a chain's job, its own."""
-        return self.part.first if self.part else self.link
 
 
 def make_script(
@@ -150,7 +101,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "strategy": job.strategy.name,
         "exec": _takes_over(job),
         "launch": list(launch_argv(job, place)),
-        "warned": _warned(job),
+        "warned": warned_part(job),
         "notify": _notify(job, place),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
         "code_dir": str(place.dir / place.copy) if place.copy else None,
@@ -164,7 +115,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "mem_gb": job.mem_gb,
         "time_min": job.time_min,
         "array_size": len(job.tasks) if job.is_array else None,
-        "options": {row.word: _written(job, place, name) for name, row in _OF_SBATCH.items()},
+        "options": {row.word: written(job, place, name) for name, row in OF_SBATCH.items()},
     }
 
 
@@ -200,13 +151,6 @@ def _takes_over(job: Job) -> bool:
     return (job.launcher.in_batch_script and not job.scheduler.one_machine) or bool(
         job.chain or job.retry
     )
-
-
-def _warned(job: Job) -> str | None:
-    """Return what Slurm sends its warning to, which is where the supervisors are."""
-    if job.scheduler.one_machine or not (job.max_requeues or job.chain):
-        return None
-    return "script" if job.launcher.in_batch_script else "steps"
 
 
 def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
@@ -246,91 +190,10 @@ def _launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     folder = str(submitit_folder(place.dir, place.first))
     in_job = (*own_python(), "-m", "hpckit.submission.in_job", folder)
     if not job.scheduler.one_machine:
-        ahead = UNSIGNALLED if _warned(job) == "steps" else ()
+        ahead = UNSIGNALLED if warned_part(job) == "steps" else ()
         return (*job.launcher.slurm_argv(job), *ahead, *in_job)
     nodes, tasks = job.launcher.supervisors(job)
     return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)
-
-
-def submitit_folder(run_dir: Path, first: int = 0) -> Path:
-    """Return the folder (mode 700) of submitit's pickles; each array or job of several has one."""
-    return run_dir / "submitit" / str(first) if first else run_dir / "submitit"
-
-
-def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
-    """Return the `#SBATCH` options, in the order people read them."""
-    gpus = "gres" if job.site.gpu_request == "gres" else "gpus-per-node"
-    options: dict[str, object] = {
-        gpus if name == "gpus" else str(row.sbatch): _written(job, place, name)
-        for name, row in _OF_SBATCH.items()
-    }
-    options |= {
-        # So that job.sh does the same wherever it is submitted again.
-        "chdir": place.cwd,
-        "output": _log_pattern(job, place),
-        "open-mode": "append",
-        "signal": _signal(job),
-        "requeue" if job.max_requeues else "no-requeue": True,
-    }
-    for key, value in map(read_sbatch, job.sbatch):
-        # sbatch takes only the last of two: add to the value that is there, such as a site's GPUs.
-        options[key] = f"{options[key]},{value}" if options.get(key) else value or True
-    return [
-        {"name": key, "value": None if value is True else str(value)}
-        for key, value in options.items()
-        if value
-    ]
-
-
-def _written(job: Job, place: RunPlace, name: str) -> str | bool | None:
-    """Return an option's value as sbatch takes it: a text, true for a bare flag, none if unset."""
-    match name:
-        case "gpus":
-            return _gpus(job)
-        case "array":
-            return _array(job, place)
-        case "after":
-            return ",".join(place.after) or None
-    value = job.option(name)
-    if value is None or isinstance(value, bool):
-        return value or None
-    return OPTIONS[name].written(value)
-
-
-def _gpus(job: Job) -> str | None:
-    if not job.gpus_per_node:
-        return None
-    count = f"{job.gpu_type}:{job.gpus_per_node}" if job.gpu_type else str(job.gpus_per_node)
-    # Per node, never per task: --gpus-per-task hides a rank's neighbours from NCCL.
-    return f"gpu:{count}" if job.site.gpu_request == "gres" else count
-
-
-def _array(job: Job, place: RunPlace) -> str | None:
-    if not job.is_array:
-        return None
-    count = place.part.count if place.part else len(job.tasks)
-    return f"0-{count - 1}" + (f"%{job.parallel}" if job.parallel else "")
-
-
-def _signal(job: Job) -> str | None:
-    """Return the warning before the time limit."""
-    warned = _warned(job)
-    if warned is None:
-        return None
-    shell = "B:" if warned == "script" else ""
-    return f"{shell}USR2@{signal_delay_s(job.time_min)}"
-
-
-def signal_delay_s(time_min: int) -> int:
-    """Return how many seconds before its time limit a job is warned."""
-    return min(_LONGEST_DELAY_S, time_min * 60 // 4)
-
-
-def _log_pattern(job: Job, place: RunPlace) -> str:
-    """Return the path of the batch script's log; `%` in a folder's name is written `%%`."""
-    folder = str(place.dir).replace("%", "%%")
-    number = place.part.log if place.part else "%a"
-    return f"{folder}_{number}/job.out" if job.is_array else f"{folder}/job.out"
 
 
 def one_line(command: Sequence[str]) -> ShellCode:

@@ -21,7 +21,7 @@ from hpckit.slurm.states import JobRecord
 
 if TYPE_CHECKING:
     from hpckit.job import Job
-    from hpckit.job.script import ArrayPart, RunPlace
+    from hpckit.job.place import ArrayPart, RunPlace
     from hpckit.run_folders.runs import Run
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpckit.files import flush_to_disk, replace_file
 from hpckit.frozen import frozen
-from hpckit.job.script import ArrayPart
+from hpckit.job.place import ArrayPart
 from hpckit.run_folders.index import add_to_index, handed_over
 from hpckit.run_folders.run_files import json_members, write_json, write_members
 from hpckit.run_folders.runs import RECORD, Run

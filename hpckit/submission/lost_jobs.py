@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError, disk_advice
 from hpckit.files import DamagedFileError, read_json, read_text
-from hpckit.job.script import ArrayPart, submitit_folder
+from hpckit.job.place import ArrayPart, submitit_folder
 from hpckit.owners import is_mine_alone
 from hpckit.run_folders.index import add_to_index, handed_over, read_index
 from hpckit.run_folders.runs import Run, read_or_tell

@@ -8,7 +8,8 @@ from hpckit.errors import ConfigError, OutsideError
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
-from hpckit.job.script import ArrayPart, RunPlace, make_script
+from hpckit.job.place import ArrayPart, RunPlace
+from hpckit.job.script import make_script
 from hpckit.job_spec.sbatch_words import is_hold
 from hpckit.job_spec.spec import JobSpec
 from hpckit.launchers import launched_by

@@ -16,7 +16,7 @@ from hpckit.errors import (
 )
 from hpckit.frozen import frozen
 from hpckit.interrupts import Interrupts, interrupts
-from hpckit.job.script import submitit_folder
+from hpckit.job.place import submitit_folder
 from hpckit.payload.task import Task
 from hpckit.render import Rendered
 from hpckit.run_folders.run_files import JOB_LOG, open_to_write, write_text

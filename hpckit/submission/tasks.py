@@ -5,7 +5,7 @@ from dataclasses import replace
 from hpckit.environ import own_python
 from hpckit.errors import RequestError
 from hpckit.job import Job
-from hpckit.job.script import signal_delay_s
+from hpckit.job.header import signal_delay_s
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.submission.model import Submission
 

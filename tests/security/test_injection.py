@@ -13,9 +13,10 @@ from hpckit.collections import Collection
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, HpckitError, RequestError, TemplateError
 from hpckit.job import Job, script
+from hpckit.job.place import RunPlace
 from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
-from hpckit.job.script import RunPlace, make_context, make_script
+from hpckit.job.script import make_context, make_script
 from hpckit.job_spec.sbatch_words import read_sbatch
 from hpckit.job_spec.spec import JobSpec
 from hpckit.render import find_template

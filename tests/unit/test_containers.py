@@ -11,8 +11,8 @@ import pytest
 from hpckit.environments import Environment, EnvironmentKind, ad_hoc_environment
 from hpckit.errors import ConfigError, HpckitError, JobError, PlanError, RequestError
 from hpckit.job.container import container_argv, mounts
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import RunPlace
 from hpckit.job_spec.spec import JobSpec
 from hpckit.payload.container import Container, find_container
 from hpckit.schedulers.base import Machine

@@ -14,8 +14,9 @@ from hpckit import __version__
 from hpckit.collections import builtin_folder
 from hpckit.environ import own_python
 from hpckit.environments import Environment, EnvironmentKind
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import RunPlace, make_script
+from hpckit.job.script import make_script
 from hpckit.job_spec.spec import JobSpec
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.schedulers.base import Machine

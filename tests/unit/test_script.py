@@ -7,16 +7,10 @@ import pytest
 
 from hpckit.errors import TemplateError
 from hpckit.job import Job
+from hpckit.job.header import header
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import (
-    VARIABLES,
-    RunPlace,
-    header,
-    launch_argv,
-    make_context,
-    make_script,
-    one_line,
-)
+from hpckit.job.script import VARIABLES, launch_argv, make_context, make_script, one_line
 from hpckit.job_spec.spec import JobSpec
 from hpckit.render.quoting import ShellCode
 from hpckit.schedulers.base import Machine

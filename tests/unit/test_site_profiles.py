@@ -13,8 +13,9 @@ from hpckit.documents import read_document
 from hpckit.errors import ConfigError
 from hpckit.job import Job
 from hpckit.job.checks import CHECKS
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import RunPlace, make_script
+from hpckit.job.script import make_script
 from hpckit.job_spec.spec import JobSpec
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.sites import GENERIC, Site, find_site, list_sites, read_site

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from hpckit.errors import ConfigError, RequestError
 from hpckit.job import Job
+from hpckit.job.header import header
+from hpckit.job.place import RunPlace
 from hpckit.job.resolve import resolve
-from hpckit.job.script import RunPlace, header
 from hpckit.job_spec.option_words import array_values
 from hpckit.job_spec.recorded_spec import spec_from_record, with_changes, without
 from hpckit.job_spec.sbatch_words import merge_sbatch, read_sbatch

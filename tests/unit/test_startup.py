@@ -189,8 +189,8 @@ STARTS = {
     "jobs": (50, ASKING | KEPT),
     "status latest": (63, ASKING | KEPT),
     "logs latest": (39, ASKING | KEPT),
-    "submit ddp --dry-run": (77, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (117, SUBMIT | KEPT),
+    "submit ddp --dry-run": (79, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (119, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")

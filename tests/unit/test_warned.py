@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpckit.errors import CommandError, JobError
-from hpckit.job.script import signal_delay_s
+from hpckit.job.header import signal_delay_s
 from hpckit.payload import ending, supervisor
 from hpckit.payload.rank import Look
 from hpckit.payload.task import Task, task_from_json

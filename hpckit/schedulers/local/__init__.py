@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
     from hpckit.job import Job
-    from hpckit.job.script import ArrayPart
+    from hpckit.job.place import ArrayPart
     from hpckit.run_folders.runs import Run
     from hpckit.schedulers.local.gpus import GpuRequest
     from hpckit.schedulers.local.local_job import ControllerSpec
@@ -144,7 +144,7 @@ def _job_name(run_id: str) -> str:
 def start(order: Order) -> list[str]:
     """Start a controller for an order's tasks; return their ids."""
     # Commands that only ask how a run is load none of it.
-    from hpckit.job.script import signal_delay_s
+    from hpckit.job.header import signal_delay_s
     from hpckit.launchers.srun import srun_wait_s
     from hpckit.schedulers.local.local_job import ControllerSpec
     from hpckit.schedulers.pickles import hand_over, task_ids

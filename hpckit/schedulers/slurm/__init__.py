@@ -14,7 +14,7 @@ from hpckit.schedulers.base import Answers, Order, Scheduler, Sent
 
 if TYPE_CHECKING:
     from hpckit.job import Job
-    from hpckit.job.script import ArrayPart, RunPlace
+    from hpckit.job.place import ArrayPart, RunPlace
     from hpckit.run_folders.runs import Run
     from hpckit.slurm.states import JobRecord
 
@@ -51,7 +51,7 @@ class Slurm(Scheduler):
 
     def header(self, job: "Job", place: "RunPlace") -> list[dict[str, str | None]]:
         """Return the `#SBATCH` options."""
-        from hpckit.job.script import header
+        from hpckit.job.header import header
 
         return header(job, place)
 

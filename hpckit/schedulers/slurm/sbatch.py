@@ -26,7 +26,7 @@ from hpckit.slurm.client import NO_CONTROLLER, ask, is_answer, patience, refusal
 from hpckit.slurm.control import parse_job_id
 
 if TYPE_CHECKING:
-    from hpckit.job.script import ArrayPart
+    from hpckit.job.place import ArrayPart
 
 # What sbatch says when it exits with status 1, which a site's wrapper around it may lose.
 _REFUSED = r"Batch job submission failed|allocation failure"
