@@ -87,6 +87,30 @@ def test_what_was_not_measured_is_not_said_to_have_worked(accounts, cli: Cli, he
     assert (held["values"], used["values"]) == ([2.0, 1.0], [2.0, None])
 
 
+def test_why_a_job_wasted_much_is_what_makes_its_figure(accounts, cli: Cli, here: Path) -> None:
+    """A job that ended well but did nothing wasted all of it; others' failed attempts count."""
+    begin = NOW - 9 * HOUR
+    accounts(
+        row("1", begin, 1, AdminComment=js1(0, 0)),
+        row("2", begin, 1, State="FAILED"),
+        row("3", begin, 1, State="NODE_FAIL", AdminComment=js1(50, 50)),
+        row("3", begin + 2 * HOUR, 1, AdminComment=js1(50, 50)),
+        row("4", begin, 1, State="TIMEOUT"),
+        row("4", begin + 2 * HOUR, 0, State="CANCELLED by 0"),
+        row("5", begin, 1, AdminComment=js1(75, 25)),
+    )
+    cli("report", "--html", "page.html")
+    rows = read_html(here / "page.html").one("table", id="table-wasteful").every("tr")
+    half = "without work for 50 % of the time."
+    assert {line.every("th")[0].text: line.every("td")[-1].text for line in rows[1:]} == {
+        "1": "Its GPUs were without work for 100 % of the time.",
+        "2": "All of it was held by attempts that failed.",
+        "3": f"Attempts of it failed, and its GPUs were {half}",
+        "4": "All of it was held by attempts that failed.",
+        "5": f"Its GPUs were {half}",
+    }
+
+
 def test_one_job_is_said_to_be_one(accounts, cli: Cli, here: Path) -> None:
     accounts(row("1", NOW - HOUR, 0.5, State="FAILED"))
     text = cli("report").out
