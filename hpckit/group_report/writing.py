@@ -50,7 +50,7 @@ def _lines(report: "Report") -> Iterator[str]:
         yield f"{format_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"
     if whole.wait_median_s is not None and whole.wait_p90_s is not None:
         yield (
-            f"queue: half of the jobs waited at most {format_seconds(whole.wait_median_s)}, "
+            f"queue: half of the attempts waited at most {format_seconds(whole.wait_median_s)}, "
             f"nine of ten at most {format_seconds(whole.wait_p90_s)}"
         )
     yield from _cost_lines(report)

@@ -30,7 +30,7 @@ _TILES = {
     "GPU utilization": "utilization_percent",
     "GPU-hours without work": "gpu_hours_unused",
     "GPU-hours lost to failures": "gpu_hours_failed",
-    "half of the jobs waited at most": "wait_median_s",
+    "half of the attempts waited at most": "wait_median_s",
     "nine of ten waited at most": "wait_p90_s",
 }
 # Of a job's GPU-hours: what rounding may make of two figures that are the same.

@@ -111,6 +111,20 @@ def test_why_a_job_wasted_much_is_what_makes_its_figure(accounts, cli: Cli, here
     }
 
 
+def test_waits_are_said_to_be_those_of_attempts(accounts, cli: Cli, here: Path) -> None:
+    """One job waited for five minutes; the other one's two attempts for 30 s each."""
+    begin = NOW - 9 * HOUR
+    accounts(
+        row("1", begin, 1, Eligible=str(begin - 300)),
+        row("2", begin, 1, State="PREEMPTED"),
+        row("2", begin + 2 * HOUR, 1),
+    )
+    text = cli("report").out
+    assert "queue: half of the attempts waited at most 30 s, nine of ten at most 5 min" in text
+    cli("report", "--html", "page.html")
+    assert "half of the attempts waited at most" in read_html(here / "page.html").text
+
+
 def test_one_job_is_said_to_be_one(accounts, cli: Cli, here: Path) -> None:
     accounts(row("1", NOW - HOUR, 0.5, State="FAILED"))
     text = cli("report").out
