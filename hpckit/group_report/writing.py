@@ -42,8 +42,8 @@ def _lines(report: "Report") -> Iterator[str]:
         )
     elif whole.gpu_hours:
         yield (
-            "utilization unknown: no job has samples that this report may read (your own runs), a "
-            "line in a ledger, or a record of jobstats"
+            "utilization unknown: no job has it in samples that this report may read (your own "
+            "runs), in a ledger, or in a record of jobstats"
         )
     if whole.gpu_hours_failed:
         lost = _percent(whole.gpu_hours_failed, whole.gpu_hours)

@@ -226,8 +226,8 @@ def _unknown(document: Document) -> Element | None:
     if whole["gpu_hours"] and missing > 0:
         lines.append(
             f"Of {hours(missing)} of {hours(whole['gpu_hours'])} GPU-hours ({share}) nobody knows "
-            "how well they were used: they have no samples of hpckit that this report may read, no "
-            "line in a ledger and no record of jobstats."
+            "how well they were used: it is not in samples of hpckit that this report may read, in "
+            "a ledger or in a record of jobstats."
         )
     elif whole["gpu_hours"]:
         lines.append("How well the GPUs were used is known of all GPU-hours.")

@@ -129,8 +129,8 @@ def test_one_job_is_said_to_be_one(accounts, cli: Cli, here: Path) -> None:
     accounts(row("1", NOW - HOUR, 0.5, State="FAILED"))
     text = cli("report").out
     assert "  1 job, 1 failed; 1.0 GPU-hours held" in text
-    # Others may have samples: only a ledger tells of them.
-    assert "utilization unknown: no job has samples that this report may read" in text
+    # Others may have samples, and a job's own may not be enough.
+    assert "utilization unknown: no job has it in samples that this report may read" in text
     cli("report", "--html", "page.html")
     verdict = read_html(here / "page.html").one("section", id="verdict").text
     assert "1 job, 1 failed. 1.0 GPU-hours were held." in verdict
@@ -142,7 +142,7 @@ def test_the_page_says_what_is_not_known_and_where_factors_stand(lab: Path, cli:
     cli(*WORDS, "--html", "page.html")
     page = read_html(Path("page.html"))
     unknown = page.one("section", id="unknown").text
-    assert "Of 4.0 of 16.0 GPU-hours (25 %) nobody knows how well they were used" in unknown
+    assert "Of 4.0 of 16.0 GPU-hours (25 %) nobody knows how well they were used: it is" in unknown
     assert "4 from Slurm's accounting" in unknown
     assert f"The factors stand in {lab / 'templates/sites/ours.yaml'}." in page.text
     assert "energy × 1.5 (PUE) × 100 g/kWh" in page.text
