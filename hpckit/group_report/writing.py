@@ -42,15 +42,15 @@ def _lines(report: "Report") -> Iterator[str]:
         )
     elif whole.gpu_hours:
         yield (
-            "utilization unknown: no job has samples that this report may read (your own runs), a "
-            "line in a ledger, or a record of jobstats"
+            "utilization unknown: no job has it in samples that this report may read (your own "
+            "runs), in a ledger, or in a record of jobstats"
         )
     if whole.gpu_hours_failed:
         lost = _percent(whole.gpu_hours_failed, whole.gpu_hours)
         yield f"{format_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"
     if whole.wait_median_s is not None and whole.wait_p90_s is not None:
         yield (
-            f"queue: half of the jobs waited at most {format_seconds(whole.wait_median_s)}, "
+            f"queue: half of the attempts waited at most {format_seconds(whole.wait_median_s)}, "
             f"nine of ten at most {format_seconds(whole.wait_p90_s)}"
         )
     yield from _cost_lines(report)

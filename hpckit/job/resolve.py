@@ -23,7 +23,8 @@ from hpckit.workloads import Workload
 _MOST_PER_CORE = 4
 # Of others: as programs, or as modules that Python runs.
 _LAUNCHERS = frozenset((
-    "accelerate", "deepspeed", "horovodrun", "mpiexec", "mpirun", "srun", "torchrun",
+    "accelerate", "deepspeed", "fabric", "horovodrun", "lightning", "mpiexec", "mpirun", "srun",
+    "torchrun",
     "torch.distributed.launch", "torch.distributed.run",
 ))  # fmt: skip
 

@@ -113,6 +113,12 @@ HINTS = (
         "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 before hpckit submit",
     ),
     _hint(
+        "Open MPI without PMI",
+        r"but OMPI was not built with SLURM's PMI support",
+        "srun told Open MPI nothing of the other ranks. Submit MPI programs with the strategy mpi, "
+        "which chooses srun's --mpi. If it was mpi, add --launcher mpirun (of the same Open MPI)",
+    ),
+    _hint(
         "arguments",
         r"^\S+: error: (?:unrecognized arguments|the following arguments are required): ",
         "write the script's arguments after two dashes: hpckit submit STRATEGY SCRIPT [OPTIONS] "

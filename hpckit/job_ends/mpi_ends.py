@@ -18,12 +18,18 @@ _MPICH = re.compile(
     r"|Fatal error in (?:internal_|P?MPI)\w+: )"
 )
 _STACK = re.compile(r"\w+\(\d+\)\.*: ")
-_ERROR = re.compile(r"(\[[^\]]+\] \*\*\* )(An error occurred in .*)")
+# Before MPI_Init, Open MPI does not name the process.
+_ERROR = re.compile(r"((?:\[[^\]]+\] )?\*\*\* )(An error occurred in .*)")
+_WRONG_TIME = re.compile(
+    r"(?:(?:\[[^\]]+\] )?\*\*\* )?"
+    r"(The MPI_\w+\(\) function was called (?:before MPI_INIT|after MPI_FINALIZE) was invoked\.)"
+)
+_NO_PMI = "The application appears to have been direct launched using "
 _FATAL = "MPI_ERRORS_ARE_FATAL"
 _INIT = re.compile(r"(?:MPI_INIT has|It looks like MPI_INIT) failed", re.IGNORECASE)
 _RULE = "-----"
 # How many lines each of these may go on for.
-_ERROR_LINES, _INIT_LINES, _STACK_LINES = 12, 20, 20
+_ERROR_LINES, _INIT_LINES, _STACK_LINES, _PMI_LINES = 12, 20, 20, 4
 
 
 @frozen(kw_only=True)
@@ -43,7 +49,7 @@ class MpiEnd:
 def mpi_end(lines: Sequence[str]) -> MpiEnd | None:
     """Return the first end that the lines of a rank's stderr tell; None: they tell none."""
     for at in range(len(lines)):
-        for read in (_open_mpi_abort, _mpich, _fatal_error, _init_failed):
+        for read in (_open_mpi_abort, _mpich, _fatal_error, _init_failed, _no_pmi, _wrong_time):
             if found := read(lines, at):
                 return found
     return None
@@ -52,8 +58,8 @@ def mpi_end(lines: Sequence[str]) -> MpiEnd | None:
 def is_mpi_end(text: str) -> bool:
     """Say whether a rank's error is the text of an `MpiEnd`."""
     fatal = text.startswith("An error occurred in ") and _FATAL in text
-    begins = text.startswith((_OPEN_MPI_ABORT, "MPI_INIT failed")) or _INIT.match(text)
-    return bool(fatal or begins or _MPICH.match(text))
+    begins = text.startswith((_OPEN_MPI_ABORT, _NO_PMI, "MPI_INIT failed")) or _INIT.match(text)
+    return bool(fatal or begins or _MPICH.match(text) or _WRONG_TIME.fullmatch(text))
 
 
 def _open_mpi_abort(lines: Sequence[str], at: int) -> MpiEnd | None:
@@ -118,6 +124,18 @@ def _init_failed(lines: Sequence[str], at: int) -> MpiEnd | None:
     what = " ".join(line.strip() for line in block if re.match(r"  \S", line))
     first = " ".join(block).partition(".  ")[0]
     return MpiEnd(text=f"MPI_INIT failed: {what}" if what else first, at=at)
+
+
+def _no_pmi(lines: Sequence[str], at: int) -> MpiEnd | None:
+    if not lines[at].startswith(_NO_PMI):
+        return None
+    said = " ".join(line.strip() for line in lines[at : at + _PMI_LINES])
+    return MpiEnd(text=said.partition(". ")[0], at=at)
+
+
+def _wrong_time(lines: Sequence[str], at: int) -> MpiEnd | None:
+    match = _WRONG_TIME.match(lines[at])
+    return MpiEnd(text=match[1], at=at) if match else None
 
 
 def _status(code: str) -> int:

@@ -30,9 +30,11 @@ _TILES = {
     "GPU utilization": "utilization_percent",
     "GPU-hours without work": "gpu_hours_unused",
     "GPU-hours lost to failures": "gpu_hours_failed",
-    "half of the jobs waited at most": "wait_median_s",
+    "half of the attempts waited at most": "wait_median_s",
     "nine of ten waited at most": "wait_p90_s",
 }
+# Of a job's GPU-hours: what rounding may make of two figures that are the same.
+_ROUNDED = 0.001
 _HELP = "With the keyboard: Tab to a picture, arrow keys move over it."
 # What the bars of a picture are called, and where the document has them.
 _WEEKS = {"held": "gpu_hours", "used": "gpu_hours_used", "lost to failures": "gpu_hours_failed"}
@@ -182,12 +184,16 @@ def _wasteful(document: Document) -> Element | None:
 
 def _why(job: Document) -> str:
     """Say what was wasted of a job that no advice is known of."""
-    used = job["utilization_percent"]
-    if job["gpu_hours_wasted"] >= job["gpu_hours"]:
-        return f"It ended as {job['state']}."
+    held, wasted, used = job["gpu_hours"], job["gpu_hours_wasted"], job["utilization_percent"]
+    idle = 0.0 if used is None else 100 - used
+    # A job whose GPUs did nothing wasted all of it as well, however it ended. Figures are rounded.
+    if used is not None and wasted <= held * (idle / 100 + _ROUNDED):
+        return f"Its GPUs were without work for {percent(idle)} of the time."
+    if wasted >= held:
+        return "All of it was held by attempts that failed."
     if used is None:
         return "Attempts of it failed, or their GPUs were without work."
-    return f"Its GPUs were without work for {percent(100 - used)} of the time."
+    return f"Attempts of it failed, and its GPUs were without work for {percent(idle)} of the time."
 
 
 def _costs(document: Document) -> Element | None:
@@ -220,8 +226,8 @@ def _unknown(document: Document) -> Element | None:
     if whole["gpu_hours"] and missing > 0:
         lines.append(
             f"Of {hours(missing)} of {hours(whole['gpu_hours'])} GPU-hours ({share}) nobody knows "
-            "how well they were used: they have no samples of hpckit that this report may read, no "
-            "line in a ledger and no record of jobstats."
+            "how well they were used: it is not in samples of hpckit that this report may read, in "
+            "a ledger or in a record of jobstats."
         )
     elif whole["gpu_hours"]:
         lines.append("How well the GPUs were used is known of all GPU-hours.")

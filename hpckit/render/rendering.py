@@ -87,7 +87,8 @@ def render(
         ) from error
     except jinja2.UndefinedError as error:
         raise TemplateError(
-            f"{error.message}. See `hpckit templates vars`.", at=_location(error, found)
+            f"{(error.message or '').rstrip('.')}. See `hpckit templates vars`.",
+            at=_location(error, found),
         ) from error
     except jinja2.TemplateRuntimeError as error:  # the sandbox's SecurityError is one
         raise TemplateError(f"{str(error).rstrip('.')}.", at=_location(error, found)) from error

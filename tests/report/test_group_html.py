@@ -87,12 +87,50 @@ def test_what_was_not_measured_is_not_said_to_have_worked(accounts, cli: Cli, he
     assert (held["values"], used["values"]) == ([2.0, 1.0], [2.0, None])
 
 
+def test_why_a_job_wasted_much_is_what_makes_its_figure(accounts, cli: Cli, here: Path) -> None:
+    """A job that ended well but did nothing wasted all of it; others' failed attempts count."""
+    begin = NOW - 9 * HOUR
+    accounts(
+        row("1", begin, 1, AdminComment=js1(0, 0)),
+        row("2", begin, 1, State="FAILED"),
+        row("3", begin, 1, State="NODE_FAIL", AdminComment=js1(50, 50)),
+        row("3", begin + 2 * HOUR, 1, AdminComment=js1(50, 50)),
+        row("4", begin, 1, State="TIMEOUT"),
+        row("4", begin + 2 * HOUR, 0, State="CANCELLED by 0"),
+        row("5", begin, 1, AdminComment=js1(75, 25)),
+    )
+    cli("report", "--html", "page.html")
+    rows = read_html(here / "page.html").one("table", id="table-wasteful").every("tr")
+    half = "without work for 50 % of the time."
+    assert {line.every("th")[0].text: line.every("td")[-1].text for line in rows[1:]} == {
+        "1": "Its GPUs were without work for 100 % of the time.",
+        "2": "All of it was held by attempts that failed.",
+        "3": f"Attempts of it failed, and its GPUs were {half}",
+        "4": "All of it was held by attempts that failed.",
+        "5": f"Its GPUs were {half}",
+    }
+
+
+def test_waits_are_said_to_be_those_of_attempts(accounts, cli: Cli, here: Path) -> None:
+    """One job waited for five minutes; the other one's two attempts for 30 s each."""
+    begin = NOW - 9 * HOUR
+    accounts(
+        row("1", begin, 1, Eligible=str(begin - 300)),
+        row("2", begin, 1, State="PREEMPTED"),
+        row("2", begin + 2 * HOUR, 1),
+    )
+    text = cli("report").out
+    assert "queue: half of the attempts waited at most 30 s, nine of ten at most 5 min" in text
+    cli("report", "--html", "page.html")
+    assert "half of the attempts waited at most" in read_html(here / "page.html").text
+
+
 def test_one_job_is_said_to_be_one(accounts, cli: Cli, here: Path) -> None:
     accounts(row("1", NOW - HOUR, 0.5, State="FAILED"))
     text = cli("report").out
     assert "  1 job, 1 failed; 1.0 GPU-hours held" in text
-    # Others may have samples: only a ledger tells of them.
-    assert "utilization unknown: no job has samples that this report may read" in text
+    # Others may have samples, and a job's own may not be enough.
+    assert "utilization unknown: no job has it in samples that this report may read" in text
     cli("report", "--html", "page.html")
     verdict = read_html(here / "page.html").one("section", id="verdict").text
     assert "1 job, 1 failed. 1.0 GPU-hours were held." in verdict
@@ -104,7 +142,7 @@ def test_the_page_says_what_is_not_known_and_where_factors_stand(lab: Path, cli:
     cli(*WORDS, "--html", "page.html")
     page = read_html(Path("page.html"))
     unknown = page.one("section", id="unknown").text
-    assert "Of 4.0 of 16.0 GPU-hours (25 %) nobody knows how well they were used" in unknown
+    assert "Of 4.0 of 16.0 GPU-hours (25 %) nobody knows how well they were used: it is" in unknown
     assert "4 from Slurm's accounting" in unknown
     assert f"The factors stand in {lab / 'templates/sites/ours.yaml'}." in page.text
     assert "energy × 1.5 (PUE) × 100 g/kWh" in page.text

@@ -216,6 +216,14 @@ def test_templates_show_and_lint_take_the_short_name(cli: Cli, here: Path) -> No
     assert "report/" not in said
 
 
+def test_what_jinja_ends_with_a_full_stop_has_one(accounts, cli: Cli, here: Path) -> None:
+    write_files(here, {"templates/report/worst.j2": "{{ report.wasteful | first }}\n"})
+    accounts()
+    answer = cli("report", "--template", "worst")
+    assert answer.status == 2
+    assert "No first item, sequence was empty. See `hpckit templates vars`." in answer.err
+
+
 def test_a_wrong_template_is_one_error_before_slurm_is_asked(accounts, cli: Cli) -> None:
     asked = accounts(row("11", NOW - 3 * HOUR, 1))
     answer = cli("report", "--template", "mial")

@@ -55,6 +55,8 @@ SAID = [
     ("port in use", TRACE + "OSError: [Errno 98] Address already in use"),
     ("no launch", "no rank had started: srun gave up (task 0 launch failed: Unspecified error)"),
     ("host memory", f"killed by SIGKILL\n{OUT_OF_MEMORY}"),
+    ("Open MPI without PMI", 'The application appears to have been direct launched using "srun", '
+     "but OMPI was not built with SLURM's PMI support and therefore cannot execute"),
     ("shared library", "./a.out: error while loading shared libraries: libmpi.so.40: cannot open "
      "shared object file: No such file or directory"),
     ("newer C library", "./a.out: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by"),

@@ -51,6 +51,25 @@ plugin has not loaded.
  * Check the output of ompi_info to see which BTL/MTL plugins are
    available.
 {RULE}{NO_INIT}"""
+NO_PMI = f"""\
+{RULE}The application appears to have been direct launched using "srun",
+but OMPI was not built with SLURM's PMI support and therefore cannot
+execute. There are several options for building PMI support under
+SLURM, depending upon the SLURM version you are using:
+
+Please configure as appropriate and try again.
+{RULE}*** An error occurred in MPI_Init_thread
+*** on a NULL communicator
+*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+***    and potentially your MPI job)
+[c1:22685] Local abort before MPI_INIT completed completed successfully, but am not able to \
+aggregate error messages, and not able to guarantee that all other processes were killed!
+"""
+WRONG_TIME = """\
+*** The MPI_Barrier() function was called before MPI_INIT was invoked.
+*** This is disallowed by the MPI standard.
+*** Your MPI job will now abort.
+"""
 # By its source: ompi/mpi/c/help-mpi-api.txt of Open MPI 5.0.
 ABORT_5 = ABORT.replace("with errorcode 5.", "  Proc: [[40927,1],1]\n  Errorcode: 5")
 # Recorded here with MPICH 5.0.
@@ -84,6 +103,22 @@ ENDS = {
     "unreachable": (
         UNREACHABLE,
         "MPI_INIT has failed because at least one MPI process is unreachable from another",
+        None,
+    ),
+    "no PMI": (
+        NO_PMI,
+        'The application appears to have been direct launched using "srun", but OMPI was not built '
+        "with SLURM's PMI support and therefore cannot execute",
+        None,
+    ),
+    "before init": (
+        NO_PMI.partition(RULE)[2].partition(RULE)[2],
+        "An error occurred in MPI_Init_thread on a NULL communicator: (MPI_ERRORS_ARE_FATAL)",
+        None,
+    ),
+    "wrong time": (
+        WRONG_TIME,
+        "The MPI_Barrier() function was called before MPI_INIT was invoked.",
         None,
     ),
     "mpich": (MPICH, MPICH.rstrip(), 5),
@@ -148,7 +183,8 @@ def test_a_rank_that_mpi_ended_and_that_recorded_no_end_is_the_cause(
     (run.dir / "job.out").write_text("srun: error: c1: tasks 0-3: Killed\n")
     rows = [rank(number) for number in range(4)]
     code = "" if status is None else f", exit status {status}"
-    assert error_report(run, rows, JobState.FAILED).splitlines() == [
+    report = error_report(run, rows, JobState.FAILED).splitlines()
+    assert [line for line in report if not line.startswith("hint: ")] == [
         f"rank 1 on n0 failed first{code}:",
         text,
         *BEFORE.splitlines(),

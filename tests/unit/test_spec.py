@@ -377,6 +377,8 @@ def test_nor_does_the_folder_of_runs() -> None:
         ("ddp", {"module": "torch.distributed.run"}, "torch.distributed.run"),
         ("ddp", {"program": "python", "args": ("-m", "accelerate", "launch")}, "accelerate"),
         ("ddp", {"program": "/opt/bin/mpirun"}, "mpirun"),
+        ("ddp", {"program": "fabric", "args": ("run", "train.py")}, "fabric"),
+        ("ddp", {"program": "lightning", "args": ("run", "train.py")}, "lightning"),
         ("ddp", {"program": "train", "args": ("-m", "x")}, None),
         ("serial", {"program": "torchrun"}, None),
     ],
