@@ -144,7 +144,7 @@ def add_collection(
     """
     if project and user:
         raise RequestError(
-            "--project and --user choose different lock files: give only one of them."
+            "project and user (--project, --user) choose different lock files: give one of them."
         )
     ours, theirs = lock_files()
     lock = ours if project else theirs if user else manage.default_lock()

@@ -307,5 +307,5 @@ def test_since_may_be_pythons_own(here: Path, fake_slurm: Path) -> None:
         assert not hpckit.clean(older=since).runs  # their folders are of now
     with pytest.raises(RequestError, match=r"since datetime.timedelta\(days=-1\) is neither"):
         hpckit.runs(since=timedelta(days=-1))
-    with pytest.raises(RequestError, match="is not before --until"):
+    with pytest.raises(RequestError, match="is not before until"):
         hpckit.report(since=zoned, until=timedelta(days=2))
