@@ -247,6 +247,7 @@ def test_what_cannot_be_added_is_one_line(
     ssh = "#!/bin/sh\necho 'ssh: Could not resolve hostname nohost.invalid' >&2\nexit 255\n"
     add_program(here.parent / "bin" / "ssh", ssh)
     write_files(here, {"empty": None, "nameless/hpckit.yaml": short, "odd/hpckit.yaml": odd})
+    git(repo, "branch", "v1")  # as the tag: it is named once
     answer = cli("collections", "add", word.format(here=here, repo=repo))
     assert (answer.status, answer.out) == (status, "")
     assert len(answer.err.splitlines()) == 1
