@@ -14,6 +14,7 @@ from hpckit.api.options import spec_values
 from hpckit.api.run import handle
 from hpckit.api.run_status import runs_or_ids
 from hpckit.api.terminals import prepare_shell
+from hpckit.group_report.totals import Totals
 from tests.conftest import write_files
 from tests.unit.made import make_run
 
@@ -40,6 +41,7 @@ def double(number: int) -> int:
 
 # Python refuses to write it: it has over 4300 digits.
 HUGE = 10**5000
+REPORT = hpckit.Report(who="x", since=0.0, until=1.0, by="user", groups={}, total=Totals())
 
 
 class PointArray:
@@ -111,6 +113,8 @@ class Compared:
         (lambda: hpckit.Calls([None]), "calls=None is not a Run"),
         (lambda: hpckit.Study([]), "not the runs of a study"),
         (lambda: hpckit.StatsList().page("x"), "stream='x' must be a stream"),
+        (lambda: REPORT.text("x"), "table='x' must be a function"),  # type: ignore[arg-type]
+        (lambda: REPORT.text(width=-1), "width=-1 must be a whole number"),
         (lambda: hpckit.report(until=0), "since 30d is not before until 0. Give an"),
         (lambda: hpckit.report(by="x"), "^by 'x' is unknown"),
         (lambda: hpckit.runs(since=HUGE), "since of many digits is neither"),
