@@ -68,6 +68,13 @@ def lint_collection(own: Collection, collections: tuple[Collection, ...]) -> Ite
             yield finding(problem, manifest)
     if own.origin != "built-in":
         yield from _open_to_others(own)
+    yield from unreadable(own, collections)
+    yield from _scripts(alone)
+
+
+def unreadable(own: Collection, collections: tuple[Collection, ...]) -> Iterator[Finding]:
+    """Yield what keeps its templates, sites and workloads from being used."""
+    alone = (own,)
     for place in list_templates(alone).values():
         yield from read_faults(place, collections)
     for site in list_sites(alone).values():
@@ -76,7 +83,6 @@ def lint_collection(own: Collection, collections: tuple[Collection, ...]) -> Ite
     for workload in list_workloads(alone).values():
         for problem in every_problem(partial(read_workload, workload)):
             yield finding(problem, workload.path)
-    yield from _scripts(alone)
 
 
 def _open_to_others(own: Collection) -> Iterator[Finding]:

@@ -89,6 +89,14 @@ def by_number(name: str) -> str:
     return re.sub(r"\d+", lambda found: found[0].zfill(20), name)
 
 
+def as_python(value: object) -> str:
+    """Return a value as Python writes it; Python itself refuses numbers of over 4300 digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number of many digits"
+
+
 def plain(value: object) -> str:
     """Return a value of Python's as it is typed in a shell."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -94,8 +94,11 @@ def _of_python(value: "date | timedelta", now: float, option: str) -> float:
 
 
 def _not_past(value: object, option: str) -> RequestError:
+    # Python itself refuses to write numbers of over 4300 digits.
+    long = isinstance(value, int) and abs(value) > _MOST
+    said = "of many digits" if long else repr(value)
     return RequestError(
-        f"{option} {value!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01, "
+        f"{option} {said} is neither an age (12h, 30d, 4w) nor a day (2026-11-01, "
         "2026-11-01T08:30)."
     )
 

@@ -18,6 +18,7 @@ from hpckit.units import is_ascii_number
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 TYPES = ("int", "float", "str", "bool", "path")
+_INFINITE = (float("inf"), float("-inf"))
 _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
 
@@ -27,7 +28,7 @@ class Parameter:
     """One parameter of a workload, as `--set name=value` and the script's `--name value`.
 
     `written` is the name as the workload's file has it, where that is with `_`: so is the script's
-    option.
+    option. `pattern` is a regular expression that all of a text fits.
     """
 
     name: str
@@ -37,13 +38,15 @@ class Parameter:
     choices: tuple[Scalar, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    pattern: str | None = None
     written: str | None = None
 
     def parse(self, text: str) -> Scalar:
         """Turn command-line text into a value of the parameter's type.
 
         Raises:
-            RequestError: not of the type, not among the choices, or out of range.
+            RequestError: not of the type, not among the choices, out of range, or unlike the
+                pattern.
         """
         try:
             if self.type in ("int", "float") and not is_ascii_number(text):
@@ -53,6 +56,11 @@ class Parameter:
             raise RequestError(
                 f"Parameter {self.name}={text!r} is not of type {self.type}. ({self.help})"
             ) from error
+        if value in _INFINITE and "inf" not in text.lower():
+            raise RequestError(
+                f"Parameter {self.name}={text!r} is too large for a number of type float, which "
+                f"ends at 1.8e308. ({self.help})"
+            )
         self._check(value)
         return value
 
@@ -62,6 +70,8 @@ class Parameter:
                 f"Parameter {self.name}={value!r} is not one of "
                 f"{', '.join(str(choice) for choice in self.choices)}."
             )
+        if self.pattern and not re.fullmatch(self.pattern, str(value)):
+            raise RequestError(f"Parameter {self.name}={value!r} has the wrong form. ({self.help})")
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.minimum, self.maximum
             if (low is not None and not value >= low) or (high is not None and not value <= high):
@@ -322,6 +332,20 @@ def _limit(entry: Fields, key: str) -> float | None:
     raise ConfigError(f"'{key}' is {value!r}, must be a number.", at=entry.at(key))
 
 
+def _pattern(entry: Fields) -> str | None:
+    pattern = entry.text("pattern")
+    if pattern is not None and entry.choice("type", TYPES, "str") != "str":
+        raise ConfigError("'pattern' is for parameters of type str.", at=entry.at("pattern"))
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise ConfigError(
+            f"'pattern' {pattern!r} is not a regular expression of Python's: {error}.",
+            at=entry.at("pattern"),
+        ) from error
+    return pattern
+
+
 def _parameter(name: str, entry: Fields) -> Parameter:
     default = entry.scalar("default")
     parameter = Parameter(
@@ -332,6 +356,7 @@ def _parameter(name: str, entry: Fields) -> Parameter:
         choices=entry.scalars("choices"),
         minimum=_limit(entry, "minimum"),
         maximum=_limit(entry, "maximum"),
+        pattern=_pattern(entry),
     )
     if default is not None and parameter.type != "path":
         try:

@@ -102,7 +102,7 @@ def add_bad_node(host: str | Sequence[str], why: str, *, cluster: str | None = N
     """
     hosts = _hosts(host)
     if not why.strip():
-        raise RequestError(f"{hosts[0]}: give a reason, as in --why 'GPU 3 is slow'.")
+        raise RequestError(f"{hosts[0]}: give a reason (why), as in 'GPU 3 is slow'.")
     now, name = time.time(), _cluster(cluster)
     events = [
         NodeEvent(cluster=name, host=one, what=why.strip(), when=now, words="added by hand")
@@ -150,8 +150,8 @@ def _cluster(name: str | None) -> str:
     if found := name or _here():
         return found
     raise OutsideError(
-        "No Slurm answers here, so it is unknown which cluster this is. Give its name with "
-        "--cluster."
+        "No Slurm answers here, so it is unknown which cluster this is. Give its name (cluster, "
+        "--cluster)."
     )
 
 

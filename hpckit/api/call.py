@@ -28,12 +28,13 @@ from hpckit.api.submit import send
 from hpckit.code.project import Source
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
-from hpckit.job_spec.arguments import PATH, argument
+from hpckit.job_spec.arguments import PATH, argument, is_several
 from hpckit.job_spec.sbatch_words import instead_of_word
 from hpckit.paths import here
 from hpckit.payload import function as in_job
 from hpckit.strategies import STRATEGIES
 from hpckit.submission.model import Submission
+from hpckit.text import as_python
 
 _SCRIPT = str(Path(in_job.__file__).resolve())
 # What cloudpickle calls the file of all code.
@@ -92,8 +93,10 @@ def map(  # as builtins' and concurrent.futures'
     """
     asked, kwargs = _split(function, options)
     for given in (iterable, *iterables):
-        if not isinstance(given, Iterable):
-            raise RequestError(f"{given!r} is not a list of items for {_name_of(function)}.")
+        if not is_several(given):
+            raise RequestError(
+                f"{as_python(given)} is not a list of items for {_name_of(function)}."
+            )
     rows = list(zip(iterable, *iterables, strict=False))
     for row in rows[:1]:
         _refuse_unfit(function, row, kwargs)
@@ -114,7 +117,9 @@ def _split(
         RequestError: a name is both's, or it is not a function whose result can travel.
     """
     if not callable(function):
-        raise RequestError(f"{function!r} is not a function: give it first, then its arguments.")
+        raise RequestError(
+            f"{as_python(function)} is not a function: give it first, then its arguments."
+        )
     _refuse_lazy(function)
     asked = {name: value for name, value in options.items() if name in _OURS}
     names = {*_signature(function).parameters} - {*getattr(function, "keywords", ())}

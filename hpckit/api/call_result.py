@@ -14,7 +14,7 @@ from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
 from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.job_ends.failures import error_report
-from hpckit.job_spec.arguments import checked
+from hpckit.job_spec.arguments import checked, each_a
 from hpckit.paths import is_there
 from hpckit.payload import function as in_job
 from hpckit.run_folders.logs import need_rank
@@ -173,7 +173,8 @@ class Calls(Generic[Result]):
     """The calls of one `hpckit.map`; iterating gives their results, in the order of the items."""
 
     def __init__(self, calls: Iterable[Call[Result]]) -> None:
-        self.calls: list[Call[Result]] = list(calls)
+        rows = each_a(Run, calls, "calls", "hpckit.call returns one")
+        self.calls = cast("list[Call[Result]]", rows)
 
     def __len__(self) -> int:
         return len(self.calls)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpckit.api.run import Run, handle
 from hpckit.api.run_list import RunList
 from hpckit.api.run_status import status_of
-from hpckit.errors import RequestError
+from hpckit.errors import HpckitError, RequestError
 from hpckit.frozen import frozen
 from hpckit.job_spec.arguments import argument, several
 from hpckit.run_folders.find import array_key, newest_runs
@@ -84,7 +84,7 @@ class Choice:
 def _is_of(run: Run, user: str) -> bool:
     try:
         return run.owner == user
-    except OSError:  # removed since
+    except (OSError, HpckitError):  # removed since
         return False
 
 

@@ -15,13 +15,16 @@ from hpckit.collections.manage import Change
 from hpckit.collections.scaffold import SCAFFOLDED, make_collection
 from hpckit.collections.source import parse_source
 from hpckit.collections.trust import set_trusted
-from hpckit.errors import RequestError
+from hpckit.errors import HpckitError, RequestError
 from hpckit.job_spec.arguments import FUNCTION, PATH, checked
+from hpckit.text import counted, in_line
 
 __all__ = [
     "LOCK", "Added", "Change", "Collection", "Entry", "Unusable", "add_collection",
     "added_collections", "collections", "new_collection", "survey", "trust_folder",
 ]  # fmt: skip
+# So many faults of a collection are told of one by one.
+_TOLD = 5
 
 
 @checked(tell=FUNCTION)
@@ -56,19 +59,24 @@ class Added:
         """The commit that is pinned, or the hash of a folder that is used in place."""
         return self.entry.commit or self.entry.hash
 
-    @checked(to=str | None, dry_run=bool)
-    def update(self, *, to: str | None = None, dry_run: bool = False) -> Change:
+    @checked(to=str | None, dry_run=bool, tell=FUNCTION)
+    def update(self, *, to: str | None = None, dry_run: bool = False, tell: Tell = log) -> Change:
         """Pin it to what its source holds now, or to a tag, branch or commit.
 
-        `dry_run` fetches, and changes nothing.
+        `dry_run` fetches, and changes nothing. `tell` hears which files in it cannot be used.
 
         Raises:
             RequestError: there is no such revision. OutsideError: it cannot be fetched; the lock
                 file is then as it was.
         """
         if dry_run:
-            return Change(lock=self.lock, before=self.entry, now=manage.newest(self.entry, to))
-        return manage.update(self.lock, self.entry, to)
+            change = Change(lock=self.lock, before=self.entry, now=manage.newest(self.entry, to))
+        else:
+            change = manage.update(self.lock, self.entry, to)
+        found = manage.placed(change.now, self.lock)
+        if isinstance(found, Collection):
+            _tell_of_faults(found, tell)
+        return change
 
     def sync(self) -> bool:
         """Fetch the commit that is pinned, if it is not here; return whether it was fetched.
@@ -126,9 +134,30 @@ def added_collections(*names: str) -> list[Added]:
     return [Added(lock=lock, entry=entry) for lock, entry in manage.entries_called(list(names))]
 
 
-@checked(source=str, trust=bool, project=bool, user=bool)
+def _tell_of_faults(collection: Collection, tell: Tell) -> None:
+    """Tell of files of a collection that cannot be used: its other files can, so it is taken."""
+    from hpckit.lint import unreadable  # noqa: PLC0415  # half of hpckit
+
+    others = [row for row in survey(broken=[]).collections if row.name != collection.name]
+    try:
+        found = list(map(str, unreadable(collection, (collection, *others))))
+    except HpckitError as error:
+        found = [str(error)]
+    lines = list(dict.fromkeys(row.replace(f"{collection.path}/", "") for row in found))
+    for line in lines[:_TOLD]:
+        tell(in_line(f"{collection.name}: {line}"))
+    if more := lines[_TOLD:]:
+        tell(f"{collection.name}: {counted(len(more), 'more fault')}: hpckit templates lint")
+
+
+@checked(source=str, trust=bool, project=bool, user=bool, tell=FUNCTION)
 def add_collection(
-    source: str, *, trust: bool = False, project: bool = False, user: bool = False
+    source: str,
+    *,
+    trust: bool = False,
+    project: bool = False,
+    user: bool = False,
+    tell: Tell = log,
 ) -> JustAdded:
     """Add a group's collection: a folder is used in place, a git repository pinned to a commit.
 
@@ -137,6 +166,7 @@ def add_collection(
         trust: use it although other users could change it.
         project: write ./hpckit.lock, for all who use this folder.
         user: write the user's lock file; without both, the project's where there is one.
+        tell: hears which files in it cannot be used.
 
     Raises:
         RequestError: there is no such source, no collection in it, or its name is taken.
@@ -144,11 +174,12 @@ def add_collection(
     """
     if project and user:
         raise RequestError(
-            "--project and --user choose different lock files: give only one of them."
+            "project and user (--project, --user) choose different lock files: give one of them."
         )
     ours, theirs = lock_files()
     lock = ours if project else theirs if user else manage.default_lock()
     change, found = manage.add(source, lock, trust=trust)
+    _tell_of_faults(found, tell)
     return JustAdded(
         lock=change.lock, entry=change.now, collection=found, files=tuple(change.files)
     )

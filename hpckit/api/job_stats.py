@@ -11,7 +11,7 @@ from hpckit.collections import search_path
 from hpckit.errors import JobError, RequestError
 from hpckit.files import write_shown
 from hpckit.frozen import frozen
-from hpckit.job_spec.arguments import PATH, checked
+from hpckit.job_spec.arguments import PATH, STREAM, checked, maybe
 from hpckit.paths import typed_path
 from hpckit.report.gather import Gathered
 from hpckit.report.job_page import Page, page
@@ -59,7 +59,7 @@ class JobStats:
         """Return what `hpckit stats --json` prints."""
         return job_document(self.job, self.advice)
 
-    @checked(everything=bool)
+    @checked(stream=maybe(STREAM), everything=bool)
     def page(self, stream: TextIO | None = None, *, everything: bool = False) -> str:
         """Return what `hpckit stats` prints of it.
 
@@ -211,7 +211,7 @@ class StatsList(list[JobStats]):
             "distribution": distribution([row.job for row in self]),
         }
 
-    @checked(everything=bool)
+    @checked(stream=maybe(STREAM), everything=bool)
     def page(self, stream: TextIO | None = None, *, everything: bool = False) -> str:
         """Return one page on the tasks of an array, else a page for each job; see `JobStats`."""
         arrays = {(row.run and row.run._folder.whole) or row.job.array_job_id for row in self}
@@ -249,8 +249,8 @@ class StatsList(list[JobStats]):
         place = typed_path(path)
         if place.suffix != ".prom":
             raise RequestError(
-                f"--textfile {place}: node_exporter reads only files whose names end with .prom. "
-                "To print the same: --openmetrics."
+                f"textfile {place}: node_exporter reads only files whose names end with .prom. "
+                "To print the same: hpckit stats --openmetrics."
             )
         return write_shown(place, self.openmetrics(), "textfile")
 

@@ -1,11 +1,22 @@
 """The options of `hpckit.submit`, typed, and the request that they make."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpckit.errors import RequestError
-from hpckit.job_spec.arguments import PATH, WORD, Kind, argument, each_of, maybe, own_number, shown
+from hpckit.job_spec.arguments import (
+    JOB,
+    PATH,
+    WORD,
+    Kind,
+    argument,
+    each_of,
+    is_several,
+    maybe,
+    own_number,
+    shown,
+)
 from hpckit.job_spec.option_words import NO_LISTS, as_word
 from hpckit.job_spec.sbatch_words import instead_of
 from hpckit.job_spec.spec import OPTIONS, TYPES, JobSpec, Option, option_values
@@ -153,16 +164,16 @@ def _word(value: object) -> str:
 def _after(value: Any) -> list[str]:  # noqa: ANN401  # users' own
     """Return the ids of the jobs that `after` means: of ids, runs, and whatever has runs."""
     found = [own_number(getattr(row, "job_id", row)) for row in each_of(value)]
-    if wrong := [row for row in found if not isinstance(row, str | int) or isinstance(row, bool)]:
-        raise RequestError(f"after={wrong[0]!r} must be a run, or the id of a job.")
+    if wrong := [row for row in found if not (isinstance(row, str) or JOB.fits(row))]:
+        raise RequestError(f"{shown(wrong[0], 'after')} must be a run, or the id of a job.")
     return [str(row) for row in found]
 
 
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
     """Return an option's value as the command line could have it."""
     match name:
-        case "args" if isinstance(value, NO_LISTS) or not isinstance(value, Iterable | None):
-            raise RequestError(f"args={value!r} must be a list, as in args=['--lr', 0.1].")
+        case "args" if isinstance(value, NO_LISTS) or not (value is None or is_several(value)):
+            raise RequestError(f"{shown(value, name)} must be a list, as in args=['--lr', 0.1].")
         case "args" if value is not None:
             return [_word(row) for row in value]
         case "after" if value is not None:

@@ -85,7 +85,7 @@ def report(
     )
     kind = by or ("week" if len(asked.users) == 1 else "user")
     if kind not in KINDS:
-        raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
+        raise RequestError(f"by {kind!r} is unknown. {nearest(kind, KINDS)}")
     chosen = find_site(site, search_path())
     folder = runs_folder(None if runs is None else Path(runs))
     uses, notes = _uses(asked, folder, chosen.ledgers(search_path()), hide_names=hide_names)
@@ -126,14 +126,15 @@ def _asked(
         RequestError: a word is wrong.
     """
     now = time.time()
-    begin = parse_past(since, now, "--since")
-    end = now if until is None else min(parse_past(until, now, "--until"), now)
+    begin = parse_past(since, now, "since")
+    end = now if until is None else min(parse_past(until, now, "until"), now)
     if begin >= end:
         raise RequestError(
-            f"--since {since} is not before --until {until or 'now'}. Give an earlier --since."
+            f"since {since} is not before until {'now' if until is None else until}. Give an "
+            "earlier one."
         )
     if everyone and users:
-        raise RequestError("Give --user or --all, not both.")
+        raise RequestError("Give users or everyone (--user or --all), not both.")
     mine = not (users or accounts or everyone)
     whom = (user_name(),) if mine else tuple(dict.fromkeys(map(_login, users)))
     return Asked(since=begin, until=end, users=whom, accounts=tuple(accounts))

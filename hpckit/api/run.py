@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from hpckit.errors import DamagedRunError
-from hpckit.job_spec.arguments import FUNCTION, checked, maybe
+from hpckit.errors import DamagedRunError, RequestError
+from hpckit.job_spec.arguments import FUNCTION, Kind, checked, maybe, shown
 from hpckit.run_folders.run_record import is_function_call
 from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hpckit.submission.status import RunStatus
 
 # What became of runs is not loaded to submit one: it is imported where it is asked for.
+_STATUS = Kind("what status() of a run returned", lambda given: hasattr(given, "never_started"))
 
 
 class Run:
@@ -39,6 +40,11 @@ class Run:
     """
 
     def __init__(self, folder: RunFolder) -> None:
+        if not isinstance(folder, RunFolder):
+            raise RequestError(
+                f"{shown(folder, 'folder')} is not what a Run is made of: hpckit.find(ID) returns "
+                "the run of a job's id, or of its folder."
+            )
         self._folder = folder
         self._ended: RunStatus | None = None
         # For `status_in_turn`: the list it is in, and what was said of it beside another, and when.
@@ -199,6 +205,7 @@ class Run:
         """
         return "".join(piece for _, piece in self.pieces(rank or None, every=every))
 
+    @checked(status=maybe(_STATUS))
     def errors(self, status: RunStatus | None = None) -> str:
         """Return why it failed, with the first traceback, its rank and host; "" if none failed.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, SupportsIndex, overload
 
 from hpckit.api.run import Run
+from hpckit.job_spec.arguments import each_a
 from hpckit.run_folders.runs import DamagedRun
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class RunList(list[Run]):
     """
 
     def __init__(self, runs: Iterable[Run] = (), damaged: Sequence[DamagedRun] = ()) -> None:
-        super().__init__(runs)
+        super().__init__(each_a(Run, runs, "runs", "hpckit.find(ID) returns that of a job"))
         self.damaged = tuple(damaged)
         self.read: tuple[float, Run] | None = None
         for run in self:

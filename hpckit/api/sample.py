@@ -6,14 +6,23 @@ import os
 import shlex
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hpckit.api import log
 from hpckit.errors import RequestError
 from hpckit.files import reason, replace_file
-from hpckit.job_spec.arguments import FUNCTION, PATH, WORD, argument, checked, maybe
+from hpckit.job_spec.arguments import (
+    FUNCTION,
+    PATH,
+    WORD,
+    argument,
+    checked,
+    is_several,
+    maybe,
+    shown,
+)
 from hpckit.stats.sampler.start import end_sampler, how_ended, run_alongside, start_sampler
 from hpckit.stats.sampler.writer import LOST
 from hpckit.text import in_line
@@ -60,11 +69,16 @@ def sample(
             does not fit. CommandError: the command is missing or cannot be started.
     """
     # Of a text, its letters would be the words; of bytes, numbers.
-    if isinstance(command, str | bytes) or not isinstance(command, Iterable):
-        raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
+    if isinstance(command, str | bytes) or not is_several(command):
+        raise RequestError(
+            f"{shown(command, 'command')} must be a list, as in ['python', 'train.py']."
+        )
     argv = [os.fspath(argument(WORD, word, "command")) for word in command]
     if not argv:
-        raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
+        raise RequestError(
+            "There is no command to run. On a command line it stands after `--`: hpckit sample -- "
+            "python train.py."
+        )
     if interval == 0 or not _sees_own_gpus(os.environ):
         return run_alongside(argv)
     with _sampled(None if folder is None else Path(folder), interval, tell):

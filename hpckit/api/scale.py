@@ -18,7 +18,16 @@ from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
 from hpckit.errors import HpckitError, NotFoundError, RequestError
 from hpckit.files import write_shown
-from hpckit.job_spec.arguments import FUNCTION, PATH, checked, maybe, own_number, several, shown
+from hpckit.job_spec.arguments import (
+    FUNCTION,
+    PATH,
+    checked,
+    is_several,
+    maybe,
+    own_number,
+    several,
+    shown,
+)
 from hpckit.paths import typed_path
 from hpckit.run_folders.find import newest_runs, refuse_doubtful
 from hpckit.run_folders.logged_times import lifetime, without_odd_times
@@ -29,11 +38,11 @@ from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluat
 from hpckit.scaling.timing import Timing, timing_of
 from hpckit.scaling.writing import text
 from hpckit.submission.status import RunStatus
-from hpckit.values import Seconds
+from hpckit.values import MOST, Seconds
 
 
 def _is_size(given: object) -> bool:
-    return isinstance(given, int | str) and not isinstance(given, bool)
+    return isinstance(given, str) or (type(given) is int and abs(given) <= MOST)
 
 
 Sizes = Iterable[int | str] | int | str | None
@@ -47,7 +56,7 @@ def _sizes(given: Any, name: str) -> list[int | str] | int | str | None:  # noqa
     """
     if given is None:
         return None
-    one = isinstance(given, str) or not isinstance(given, Iterable)
+    one = isinstance(given, str) or not is_several(given)
     rows = [own_number(row) for row in ([given] if one else given)]
     if not all(map(_is_size, rows)):
         raise RequestError(f"{shown(given, name)} must be a number, or a list of them.")
@@ -91,6 +100,7 @@ def scale(
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
+    grow = () if isinstance(weak, bool) else several(weak, "weak")
     plan = plan_study(
         job_spec(target, dict(options), program=program, module=module),
         {
@@ -99,8 +109,8 @@ def scale(
             "tasks_per_node": _sizes(tasks_per_node, "tasks_per_node"),
         },
         repeat=repeat,
-        weak=bool(weak),
-        grow=() if isinstance(weak, bool) else several(weak, "weak"),
+        weak=weak is True or bool(grow),
+        grow=grow,
         in_turn=in_turn,
         runs=None if runs is None else typed_path(runs),
         tell=log,
@@ -142,6 +152,10 @@ class Study:
 
     def __init__(self, runs: "Iterator[Run] | RunList") -> None:
         self.runs = RunList(runs)
+        if not self.runs or "study" not in self.runs[0]._folder.record:
+            raise RequestError(
+                "These are not the runs of a study: hpckit.study(NAME) returns one by its name."
+            )
         self._part: StudyPart = self.runs[0]._folder.record["study"]
 
     @property
@@ -285,12 +299,12 @@ def _read_wanted(
         RequestError: a number is out of range, or both steps and epochs are given.
     """
     if not 0 < efficiency <= 1:
-        raise RequestError(f"--efficiency {efficiency:g} must be above 0 and at most 1, as in 0.7.")
+        raise RequestError(f"efficiency {efficiency:g} must be above 0 and at most 1, as in 0.7.")
     if full_steps is not None and full_epochs is not None:
-        raise RequestError("Give --full-steps or --full-epochs, not both.")
-    for flag, value in (("--full-steps", full_steps), ("--full-epochs", full_epochs)):
+        raise RequestError("Give full steps or full epochs, not both.")
+    for what, value in (("full_steps", full_steps), ("full_epochs", full_epochs)):
         if value is not None and value < 1:
-            raise RequestError(f"{flag} {value} must be at least 1.")
+            raise RequestError(f"{what} {value} must be at least 1.")
     return Wanted(efficiency=efficiency, steps=full_steps, epochs=full_epochs)
 
 

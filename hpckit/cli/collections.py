@@ -96,7 +96,7 @@ def add_collection(
 
     It is written to ./hpckit.lock where there is one, else to the user's.
     """
-    added = api.add_collection(source, trust=trust, project=project, user=user)
+    added = api.add_collection(source, trust=trust, project=project, user=user, tell=say_note)
     found, entry = added.collection, added.entry
     if json:
         print_json({**_record(found), "files": list(added.files)})
@@ -133,7 +133,7 @@ def update_collections(
     changes: list[Change] = []
 
     def one(added: Added) -> None:
-        change = added.update(to=to, dry_run=dry_run)
+        change = added.update(to=to, dry_run=dry_run, tell=say_note)
         changes.append(change)
         if not json:
             _print_change(added.name, change, in_full=dry_run)

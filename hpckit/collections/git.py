@@ -205,7 +205,7 @@ def _resolve(clone: Path, source: Source, rev: str) -> str:
         return found[0]
     # Beside the source's own, the clone has names for what was asked for by its number.
     words = ("for-each-ref", "--format=%(refname:lstrip=2)", "--count=20")
-    known = _git(clone, *words, "refs/heads", "refs/tags").split()
+    known = dict.fromkeys(_git(clone, *words, "refs/heads", "refs/tags").split())
     raise UnknownRevisionError(
         f"{source} has no tag, branch or commit {rev!r}. It has: {', '.join(known) or 'none'}."
     )

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.collections import git
-from hpckit.collections.collection import Collection, describe_shared, is_file_name
+from hpckit.collections.collection import (
+    Collection,
+    Unusable,
+    describe_shared,
+    is_file_name,
+)
 from hpckit.collections.contents import file_hashes, hash_of, is_open_folder, walk
 from hpckit.collections.lockfile import (
     Entry,
@@ -101,10 +106,15 @@ def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collecti
         change = _pinned(source, lock, trust=trust)
     if trust:
         set_trusted(change.now.source, True)
-    found = locate(change.now, lock, f"{origin_of(lock)} lock")
+    found = placed(change.now, lock)
     if not isinstance(found, Collection):
         raise OutsideError(found.why)
     return change, found
+
+
+def placed(entry: Entry, lock: Path) -> Collection | Unusable:
+    """Return the collection of an entry of a lock file, or why it cannot be used."""
+    return locate(entry, lock, f"{origin_of(lock)} lock")
 
 
 def _pinned(source: Source, lock: Path, *, trust: bool) -> Change:

@@ -11,13 +11,14 @@ from hpckit.collections import search_path
 from hpckit.files import write_shown
 from hpckit.group_report.totals import Totals, Use
 from hpckit.group_report.writing import Table, aligned, markdown_lines, text_lines
-from hpckit.job_spec.arguments import PATH, checked
+from hpckit.job_spec.arguments import FUNCTION, PATH, checked, maybe
 from hpckit.paths import typed_path
 from hpckit.render.reports import render_report
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
 from hpckit.stats.summary.coverage import enough_of
 from hpckit.text import csv_cell
+from hpckit.values import Size
 
 SCHEMA = 1
 # Several numbers each: not for a table.
@@ -134,6 +135,7 @@ class Report:
         """
         return render_report(template, {"report": self.document()}, search_path())
 
+    @checked(table=maybe(FUNCTION), width=Size | None)
     def text(self, table: Table | None = None, width: int | None = None) -> str:
         """Return the report as a page of plain text.
 

@@ -6,18 +6,20 @@ number where a name stands fails deep inside, with Python's words.
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
+from hpckit.text import as_python
 from hpckit.values import check, kind_words
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+Kept = TypeVar("Kept")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
 # Of a code object whose function takes *args: inspect.CO_VARARGS.
@@ -57,7 +59,7 @@ def _is_job(given: object) -> bool:
 
 
 def _is_text_or_number(given: object) -> bool:
-    return isinstance(given, str) or (type(given) is int and given >= 0)
+    return isinstance(given, str) or (type(given) is int and 0 <= given <= _LONG)
 
 
 def _is_time(given: object) -> bool:
@@ -90,6 +92,7 @@ VALUES = Kind(
     lambda given: isinstance(given, Mapping) or _are_texts(given),
 )
 TEXTS = Kind("a text, or a list of texts", _are_texts)
+STREAM = Kind("a stream, as sys.stdout", lambda given: hasattr(given, "isatty"))
 
 
 def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
@@ -104,16 +107,39 @@ def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
         return given
 
 
+def is_several(given: object) -> bool:
+    """Say whether one can go through it: an array of numpy's with no dimension looks as if."""
+    try:
+        iter(given)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
 def each_of(given: Any) -> list[Any]:  # noqa: ANN401
     """Return each of what is one, or several, or has several `runs`, as a map's calls or a study.
 
     Of several, one may again be such a group: `[run, array, calls]`.
     """
     rows = getattr(given, "runs", given)  # a map yields its results, which are no runs
-    if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
+    if isinstance(rows, str | Mapping) or not is_several(rows):
         return [own_number(rows)]
     groups = (getattr(row, "runs", row) for row in rows)
     return [own_number(row) for rows in groups for row in _members(rows)]
+
+
+def each_a(kind: type[Kept], given: Any, name: str, whence: str) -> list[Kept]:  # noqa: ANN401
+    """Return each of several values of a class; `whence` says what returns one.
+
+    Raises:
+        RequestError: one is of another class, or it is not several.
+    """
+    if not is_several(given):
+        raise RequestError(f"{shown(given, name)} must be a list.")
+    rows: list[Any] = list(given)
+    if wrong := [row for row in rows if not isinstance(row, kind)]:
+        raise RequestError(f"{shown(wrong[0], name)} is not a {kind.__name__}: {whence}.")
+    return rows
 
 
 def _members(group: Any) -> list[Any]:  # noqa: ANN401
@@ -142,18 +168,18 @@ def argument(kind: Any, given: Any, name: str) -> Any:  # noqa: ANN401
 def shown(given: object, name: str) -> str:
     """Return an argument as its caller wrote it: `limit=-1`, `--nodes -1`."""
     long = type(given) is int and abs(given) > _LONG
-    text = "a number of many digits" if long else repr(given)
+    text = "a number of many digits" if long else as_python(given)
     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return f"{name}{' ' if name.startswith('-') else '='}{text}"
 
 
-def several(given: object, name: str) -> tuple[str, ...]:
+def several(given: Any, name: str) -> tuple[str, ...]:  # noqa: ANN401  # users' own
     """Read an argument that is one text, or some of them.
 
     Raises:
         RequestError: it is neither.
     """
-    rows = given if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    rows = tuple(given) if is_several(given) and not isinstance(given, str) else given
     found = argument(TEXTS, rows, name)
     return (found,) if isinstance(found, str) else found
 

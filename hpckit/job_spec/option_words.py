@@ -7,8 +7,9 @@ from typing import Any
 
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, read_text
+from hpckit.job_spec.arguments import is_several
 from hpckit.paths import typed_path
-from hpckit.text import plain
+from hpckit.text import as_python, plain
 
 # Of a file with an array's values: 100,000 of them.
 _VALUES_BYTES = 8 * 2**20
@@ -108,12 +109,14 @@ def as_key(key: object) -> str:
     return key
 
 
-def _listed(key: str, values: object) -> Sequence[object]:
+def _listed(key: str, values: Any) -> Sequence[object]:  # noqa: ANN401  # users' own
     rows: tuple[object, ...] = ()
-    if isinstance(values, Iterable) and not isinstance(values, NO_LISTS):
+    if not isinstance(values, NO_LISTS) and is_several(values):
         rows = tuple(values)
     if not rows:
-        raise RequestError(f"array={{{key!r}: {values!r}}} must be a list of values, at least one.")
+        raise RequestError(
+            f"array={{{key!r}: {as_python(values)}}} must be a list of values, at least one."
+        )
     return rows
 
 

@@ -31,6 +31,7 @@ from hpckit.job_spec.sbatch_words import (
     refuse_no_word,
     refuse_unprintable,
 )
+from hpckit.text import as_python
 from hpckit.units import format_minutes, parse_minutes
 
 # Without commas: `--gpus a100:1,shard:8:1` would ask Slurm for two things.
@@ -316,11 +317,13 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
         found = row.read(given) if row.read else given
     except ValueError as error:
         one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
-        raise RequestError(f"{row.flags[0]} {one!r}: {error}.") from error
+        raise RequestError(f"{row.flags[0]} {as_python(one)}: {error}.") from error
     # A reader may give several fields; what no reader has read is this one's value alone.
     values = found if row.read and isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
-        if "" in (value if isinstance(value, tuple) else (value,)):
+        # By their types first: an array of numpy's compares each of its numbers.
+        rows = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(row, str) and not row for row in rows):
             raise RequestError(
                 f"{row.flags[0]} is empty, as of a variable that the shell has not set."
             )

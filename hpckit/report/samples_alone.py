@@ -51,7 +51,7 @@ def check_folder(folder: Path) -> None:
         inside = sorted(str(path) for path in folders if has_samples(path))
     except OSError as error:
         raise RequestError(
-            f"--samples {folder}: it cannot be read: {reason(error)}. Ask its owner, or give "
+            f"samples {folder}: it cannot be read: {reason(error)}. Ask its owner, or give "
             "another folder."
         ) from error
     wrong = "this folder has no samples files" if there else "there is no such folder"
@@ -60,7 +60,7 @@ def check_folder(folder: Path) -> None:
         if inside
         else f"`hpckit sample` writes them to {OWN_FOLDER}/JOBID where it runs, or to its --dir."
     )
-    raise RequestError(f"--samples {folder}: {wrong}. {todo}")
+    raise RequestError(f"samples {folder}: {wrong}. {todo}")
 
 
 def find_sampled(job_id: str, step: str | None, samples: Path | None) -> dict[str, SampledJob]:

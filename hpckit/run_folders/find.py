@@ -6,6 +6,7 @@ a command that acts on it.
 
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,9 +121,12 @@ def refuse_doubtful(run: Run, word: str) -> None:
     if (doubt := run.doubt) == UNREAD:
         raise OutsideError(f"Run {str(run.dir)!r} can no longer be read: try again.")
     if doubt:
+        mend = "chmod go-w the folder and its run.json"
+        if (folder := Path(os.path.realpath(run.dir))).name != run.run_id:
+            mend = shlex.join(["mv", str(folder), f"{folder.parent}/{run.run_id}"])
         raise RequestError(
             f"Run {run.run_id} in {run.dir} is not trusted: {doubt}. Another user may have "
-            "written it. If it is yours: chmod go-w the folder and its run.json."
+            f"written it. If it is yours: {mend}"
         )
     if not run.mine and re.fullmatch(JOB_ID, word):
         raise RequestError(

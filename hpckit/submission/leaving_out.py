@@ -14,6 +14,7 @@ from hpckit.job.checks import off_switch
 from hpckit.job_spec.sbatch_words import read_sbatch
 from hpckit.job_spec.spec import JobSpec
 from hpckit.run_folders.run_record import LeftOut
+from hpckit.sinks import find_notify
 from hpckit.sites.node_rules import NodeRules, find_rules
 from hpckit.slurm.client import sbatch_answers
 from hpckit.slurm.cluster import Partition, cluster_name, meant, partitions
@@ -49,7 +50,7 @@ def without_bad_nodes(
     try:
         rules = find_rules(job.site.bad_nodes)
     except ConfigError as error:
-        raise ConfigError(f"{error.why} {off_switch(CHECK)}", at=error.at) from error
+        raise ConfigError(f"{error.why} {off_switch(_checks(job, spec))}", at=error.at) from error
     by, now = _asked_by(spec, job, rules), time.time()
     found, notes = _known(rules, learned, by, now, preview=preview)
     job = replace(job, notes=(*job.notes, *notes))
@@ -61,6 +62,17 @@ def without_bad_nodes(
         how = "--exclude-bad leaves them out"
         return _noted(job, f"nodes that looked bad: {described(found, now)}. {how}"), None
     return _left_out(job, found, by, now)
+
+
+def _checks(job: Job, spec: JobSpec) -> str:
+    """Return which checks refuse the user's file: it also says who is notified."""
+    if "notify" in spec.skip_checks:
+        return CHECK
+    try:
+        find_notify(job.site.notify)
+    except ConfigError:
+        return f"{CHECK} --skip-check notify"
+    return CHECK
 
 
 def _known(

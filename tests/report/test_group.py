@@ -185,16 +185,16 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--since", "soon"), "--since 'soon' is neither an age (12h, 30d, 4w) nor a day"),
-        (("--since", "1d", "--until", "2d"), "not before --until 2d. Give an earlier --since."),
-        (("--by", "weak"), "--by 'weak' is unknown. Did you mean 'week'?"),
+        (("--since", "soon"), "since 'soon' is neither an age (12h, 30d, 4w) nor a day"),
+        (("--since", "1d", "--until", "2d"), "since 1d is not before until 2d. Give an"),
+        (("--by", "weak"), "by 'weak' is unknown. Did you mean 'week'?"),
         (("--user", "a,b"), "'a,b' cannot be the name of a user or an account. Give the option "
          "once for each name."),
         (("--account", ""), "'' cannot be the name of a user or an account: it is empty."),
         (("--account", "la'b"), '"la\'b" cannot be the name of a user or an account. Give it as '
          "sacctmgr shows it."),
         (("--account=--all",), "'--all' cannot be the name of a user or an account."),
-        (("--user", "a", "--all"), "Give --user or --all, not both."),
+        (("--user", "a", "--all"), "Give users or everyone (--user or --all), not both."),
         (("--json", "--csv"), "Give one of --json, --csv, --markdown, --html, --template and "
          "--schema."),
     ],

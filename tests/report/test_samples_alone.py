@@ -254,9 +254,9 @@ def test_a_folder_without_samples_is_refused(here: Path, cli: Cli) -> None:
     todo = "`hpckit sample` writes them to hpckit-samples/JOBID where it runs, or to its --dir."
     (here / "empty").mkdir()
     text = refused(cli, "555", "--samples", "empty")
-    assert f"--samples empty: this folder has no samples files. {todo}" in text
+    assert f"samples empty: this folder has no samples files. {todo}" in text
     text = refused(cli, "555", "--samples", "nowhere")
-    assert f"--samples nowhere: there is no such folder. {todo}" in text
+    assert f"samples nowhere: there is no such folder. {todo}" in text
     for job in ("555", "556"):
         sampled(OWN / job, ids={"job_id": job})
     text = refused(cli, "555", "--samples", "hpckit-samples")

@@ -372,7 +372,7 @@ def test_blocks_show_means_and_unknown() -> None:
     [
         (("--watch", "--json"), "--watch shows pages only"),
         (("--watch", "--fail-under", "40"), "--watch shows pages only"),
-        (("--samples", "/nowhere"), "--samples /nowhere: there is no such folder"),
+        (("--samples", "/nowhere"), "samples /nowhere: there is no such folder"),
         (("--fail-under", "101"), "101"),
         (("--fail-under", "-1"), "-1"),
         (("--grafana",), "Job local-abc123: site 'generic' has no Grafana"),

@@ -93,6 +93,7 @@ def test_a_record_of_another_hand_or_another_run_is_not_believed(here, cli) -> N
     said = cli("wait", "./runs/other-2")
     assert said.status == 2
     assert "its folder is called other-2" in said.err
+    assert f"If it is yours: mv {run.dir.with_name('other-2')} {run.dir}\n" in said.err
     (here / "runs" / "mine-1").symlink_to("other-2")
     assert cli("cancel", "mine-1").status == 2
 

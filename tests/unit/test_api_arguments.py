@@ -1,6 +1,6 @@
 """What a Python program gives where it does not fit: one clear error, and nothing is done."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from hpckit.api.options import spec_values
 from hpckit.api.run import handle
 from hpckit.api.run_status import runs_or_ids
 from hpckit.api.terminals import prepare_shell
+from hpckit.group_report.totals import Totals
 from tests.conftest import write_files
 from tests.unit.made import make_run
 
@@ -38,6 +39,34 @@ def double(number: int) -> int:
     return 2 * number
 
 
+# Python refuses to write it: it has over 4300 digits.
+HUGE = 10**5000
+REPORT = hpckit.Report(who="x", since=0.0, until=1.0, by="user", groups={}, total=Totals())
+
+
+class PointArray:
+    """As an array of numpy's with no dimension: it says that one can go through it."""
+
+    def __iter__(self) -> Iterator[object]:
+        raise TypeError("iteration over a 0-d array")
+
+    def __repr__(self) -> str:
+        return "PointArray"
+
+
+class Compared:
+    """As an array of numpy's of several numbers: what `==` says of it is not true or false."""
+
+    def __eq__(self, other: object) -> "Compared":  # type: ignore[override]
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array is ambiguous")
+
+    def __repr__(self) -> str:
+        return "Compared"
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -58,7 +87,7 @@ def double(number: int) -> int:
         (lambda: hpckit.clean(state=3), "state=3"),
         (lambda: hpckit.report(users=3), "users=3"),
         (lambda: hpckit.report(accounts=["a", None]), "accounts="),
-        (lambda: hpckit.report(since={}), r"--since \{\}"),
+        (lambda: hpckit.report(since={}), r"^since \{\} is neither"),
         (lambda: hpckit.report(wasteful=-1), "wasteful=-1"),
         (lambda: hpckit.wait(None), "None is neither a run nor the id"),
         (lambda: hpckit.wait([2.5]), "2.5 is neither a run nor the id"),
@@ -77,6 +106,40 @@ def double(number: int) -> int:
         (lambda: hpckit.sample(["true"], folder="\0"), r"folder='\\x00' must be a path"),
         (lambda: hpckit.sample(["true"], interval=NAN), "interval=nan"),
         (lambda: hpckit.sample(["true"], interval=-1), "interval=-1"),
+        (lambda: hpckit.sample([]), "There is no command to run"),
+        (lambda: hpckit.Run(3), "folder=3 is not what a Run is made of"),
+        (lambda: hpckit.RunList(3), "runs=3 must be a list"),
+        (lambda: hpckit.RunList(["a"]), "runs='a' is not a Run"),
+        (lambda: hpckit.Calls([None]), "calls=None is not a Run"),
+        (lambda: hpckit.Study([]), "not the runs of a study"),
+        (lambda: hpckit.StatsList().page("x"), "stream='x' must be a stream"),
+        (lambda: REPORT.text("x"), "table='x' must be a function"),  # type: ignore[arg-type]
+        (lambda: REPORT.text(width=-1), "width=-1 must be a whole number"),
+        (lambda: hpckit.report(until=0), "since 30d is not before until 0. Give an"),
+        (lambda: hpckit.report(by="x"), "^by 'x' is unknown"),
+        (lambda: hpckit.runs(since=HUGE), "since of many digits is neither"),
+        (lambda: hpckit.clean(larger=HUGE), "larger=a number of many digits must be a size"),
+        (lambda: hpckit.start_shell(idle=HUGE), "idle=a number of many digits must be a time"),
+        (lambda: hpckit.call(HUGE), "a number of many digits is not a function"),
+        (lambda: hpckit.map(double, HUGE), "a number of many digits is not a list of items"),
+        (lambda: hpckit.sample(HUGE), "command=a number of many digits must be a list"),
+        (lambda: hpckit.script("ddp", "x.py", args=HUGE), "args=a number of many digits must be"),
+        (lambda: hpckit.script("ddp", "x.py", after=HUGE), "after=a number of many digits must be"),
+        (lambda: hpckit.script("ddp", settings=HUGE), "--set a number of many digits"),
+        (lambda: hpckit.script("ddp", "x.py", array={"n": HUGE}), "a list of values"),
+        (lambda: hpckit.scale("ddp", "x.py", gpus=[HUGE]), r"gpus=\[?a number of many digits"),
+        (lambda: hpckit.scale("ddp", "x.py", weak=PointArray()), "weak=PointArray must be a text"),
+        (lambda: hpckit.report(users=PointArray()), "users=PointArray must be a text"),
+        (lambda: hpckit.wait(PointArray()), "runs=PointArray is neither a run nor"),
+        (lambda: hpckit.sample(PointArray()), "command=PointArray must be a list"),
+        (lambda: hpckit.map(double, PointArray()), "PointArray is not a list of items"),
+        (lambda: hpckit.script("ddp", "x.py", args=PointArray()), "args=PointArray must be"),
+        (lambda: hpckit.script("ddp", "x.py", array={"n": PointArray()}), "a list of values"),
+        (
+            lambda: hpckit.scale("ddp", "x.py", gpus=PointArray()),
+            "gpus=PointArray must be a number",
+        ),
+        (lambda: hpckit.script("ddp", "x.py", zip=Compared()), "--zip Compared must be true or"),
     ],
 )
 def test_what_does_not_fit_is_refused(here: Path, call: Callable[[], object], says: str) -> None:

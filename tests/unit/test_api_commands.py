@@ -205,7 +205,7 @@ def test_the_status_of_a_sampled_command_is_its_own(here: Path) -> None:
     assert hpckit.sample(["sh", "-c", "kill -9 $$"], interval=0) == 137
     with pytest.raises(hpckit.CommandError, match="no-such-program"):
         hpckit.sample(["no-such-program"], interval=0)
-    with pytest.raises(hpckit.RequestError, match="Write the command"):
+    with pytest.raises(hpckit.RequestError, match="There is no command to run"):
         hpckit.sample([])
     with pytest.raises(hpckit.RequestError, match="command='true' must be a list"):
         hpckit.sample("true")

@@ -55,6 +55,8 @@ WRONG: dict[str, tuple[object, ...]] = {
     "found": (5, "x", THING, {}),
     "site_page.found": (None, 5, "x", THING, {}),
     "full_epochs": (0, *NUMBER),
+    "status": (5, "x", THING, [], {}),
+    "stream": (5, "x", THING, []),
     "full_steps": (0, *NUMBER),
     "function": (None, 5, "x", THING),
     "gpus": (True, [1], THING, NAN, -1, 2.5, "x"),
@@ -149,7 +151,7 @@ OPTIONS: dict[str, tuple[object, ...]] = {
     "tasks_per_node": (0, *NUMBER, 2.5),
 }  # fmt: skip
 # Values that others of hpckit's made, checked by what they are used for.
-HANDED = {"status", "stream", "difference", "table", "width", "index", "options", "changes", "args"}
+HANDED = {"difference", "index", "options", "changes", "args"}
 
 
 def public() -> Iterator[tuple[str, Callable[..., Any], tuple[object, ...]]]:

@@ -408,7 +408,18 @@ def test_sites_and_users_may_leave_them_out_always(here: Path, box: Path, cli: C
     said = cli(*SUBMIT, "--skip-check", "notify")
     assert said.status == 2
     assert "chmod 600" in said.err
-    assert "--skip-check bad-nodes" in said.err
+    assert "(--skip-check bad-nodes submits it anyway.)" in said.err
+    # Who is notified stands in the same file: one switch was named, and then the other.
+    for text, mode in (("notify: {}\n", 0o644), ("notify: [x\n", 0o600)):
+        config.write_text(text)
+        config.chmod(mode)
+        said = cli(*SUBMIT)
+        both = "--skip-check bad-nodes --skip-check notify"
+        assert said.status == 2
+        assert f"({both} submits it anyway.)" in said.err
+        assert cli(*SUBMIT, *both.split()).status == 0
+    config.write_text("bad_nodes: {days: -1}\n")
+    assert "(--skip-check bad-nodes submits it anyway.)" in cli(*SUBMIT).err
 
 
 def test_a_sites_file_names_nodes(here: Path, box: Path, cli: Cli) -> None:

@@ -247,6 +247,7 @@ def test_what_cannot_be_added_is_one_line(
     ssh = "#!/bin/sh\necho 'ssh: Could not resolve hostname nohost.invalid' >&2\nexit 255\n"
     add_program(here.parent / "bin" / "ssh", ssh)
     write_files(here, {"empty": None, "nameless/hpckit.yaml": short, "odd/hpckit.yaml": odd})
+    git(repo, "branch", "v1")  # as the tag: it is named once
     answer = cli("collections", "add", word.format(here=here, repo=repo))
     assert (answer.status, answer.out) == (status, "")
     assert len(answer.err.splitlines()) == 1
@@ -660,3 +661,44 @@ def test_a_damaged_lock_says_what_can_restore_it(here: Path, cli: Cli, text: str
     write_files(here, {"hpckit.lock": text})
     git(here, "init", "-q")
     assert "Restore the file from git, or correct it by hand." in cli("collections", "verify").err
+
+
+def test_what_cannot_be_used_of_a_collection_is_said_when_it_is_taken(
+    here: Path, repo: Path, cli: Cli
+) -> None:
+    """`update` took a revision whose workload nobody could submit without a word; so did `add`."""
+    assert cli("collections", "add", f"git+file://{repo}@main").err == ""
+    wrong = {
+        "workloads/lab-hello/workload.yaml": "description: [x\n",
+        "templates/slurm/base.sh.j2": "{% if %}\n",
+        "templates/sites/odd.yaml": "foo: 1\n",
+    }
+    commit(repo, wrong)
+    lines = [
+        "note: lab: templates/slurm/base.sh.j2:1: Expected an expression, got 'end of statement "
+        "block'.",
+        "note: lab: templates/sites/odd.yaml:1: a site needs 'description:'.",
+        "note: lab: workloads/lab-hello/workload.yaml:2: is not valid YAML: expected ',' or ']', "
+        "but got '<stream end>'.",
+    ]
+    for words in (["--dry-run"], [], []):
+        moved = cli("collections", "update", "lab", *words)
+        assert (moved.status, moved.err.splitlines()) == (0, lines)
+    cli("collections", "remove", "lab")
+    added = cli("collections", "add", f"git+file://{repo}@main", "--json")
+    assert (added.status, added.err.splitlines()) == (0, lines)
+    commit(repo, {f"templates/slurm/{at}.sh.j2": "{% if %}\n" for at in range(4)})
+    told: list[str] = []
+    (lab,) = hpckit.added_collections("lab")
+    lab.update(tell=told.append)
+    assert (len(told), told[-1]) == (6, "lab: 2 more faults: hpckit templates lint")
+    commit(repo, {"hpckit.yaml": "name: [x\n"})
+    refused = cli("collections", "update", "lab")
+    assert (refused.status, "hpckit.yaml:2: is not valid YAML" in refused.err) == (2, True)
+
+
+def test_a_folder_in_place_is_looked_at_too(here: Path, lab: Path, cli: Cli) -> None:
+    write_files(lab, {"workloads/lab-hello/workload.yaml": "description: [x\n"})
+    said = "note: lab: workloads/lab-hello/workload.yaml:2: is not valid YAML"
+    assert said in cli("collections", "add", str(lab)).err
+    assert said in cli("collections", "update").err

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -307,5 +308,30 @@ def test_since_may_be_pythons_own(here: Path, fake_slurm: Path) -> None:
         assert not hpckit.clean(older=since).runs  # their folders are of now
     with pytest.raises(RequestError, match=r"since datetime.timedelta\(days=-1\) is neither"):
         hpckit.runs(since=timedelta(days=-1))
-    with pytest.raises(RequestError, match="is not before --until"):
+    with pytest.raises(RequestError, match="is not before until"):
         hpckit.report(since=zoned, until=timedelta(days=2))
+
+
+def test_a_run_that_is_removed_while_it_is_listed_hides_no_other(
+    here: Path, cli: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hpckit jobs --user` beside `hpckit clean` ended with the one run's error."""
+    for name in ("kept", "gone"):
+        make_run(here / "runs", name, job_id=f"local-{name}", executor="local")
+    user = hpckit.find("kept").owner
+
+    def removing(*args: object, **words: object) -> list[Run]:
+        found = newest_runs(*args, **words)  # type: ignore[arg-type]
+        shutil.rmtree(here / "runs" / "gone", ignore_errors=True)
+        return found
+
+    for home in ("hpckit.api.lookup", "hpckit.api.choice"):
+        monkeypatch.setattr(f"{home}.newest_runs", removing)
+    assert [run.run_id for run in hpckit.runs(user=user)] == ["kept"]
+    make_run(here / "runs", "gone", job_id="local-gone", executor="local")
+    said = cli("jobs", "--user", user, "--format", "run")
+    assert (said.status, said.out.split()) == (0, ["RUN", "kept"])
+    make_run(here / "runs", "gone", job_id="local-gone", executor="local")
+    said = cli("jobs", "--format", "run,user")
+    assert said.status == 0, said.err
+    assert {"kept", user} <= {*said.out.split()}

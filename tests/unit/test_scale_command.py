@@ -154,7 +154,7 @@ def test_where_a_later_run_is_refused_the_earlier_ones_are_cancelled(
         (("scale", "ddp", "train.py", "--gpus", "1,2", "--repeat", "501"), "are 1002 jobs"),
         (("scale", "ddp", "train.py", "--gpus", "2,2x1"), "Two sizes have 2 GPUs"),
         (("scale", "mpi-vi", "--gpus", "0,1"), "some have none"),
-        (("scale", "ddp", "train.py", "--gpus", "1,2", "--efficiency", "70"), "--efficiency 70"),
+        (("scale", "ddp", "train.py", "--gpus", "1,2", "--efficiency", "70"), "efficiency 70"),
         (("scale", "ddp", "train.py", "--gpus", "1,2", "--png", "a.svg"), "must end in .png"),
         (("scale", "--from", "latest", "--gpus", "1,2"), "--from submits nothing"),
         (("scale", "--from", "nothing"), "There is no study 'nothing'"),
