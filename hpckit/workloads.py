@@ -28,7 +28,7 @@ class Parameter:
     """One parameter of a workload, as `--set name=value` and the script's `--name value`.
 
     `written` is the name as the workload's file has it, where that is with `_`: so is the script's
-    option. `pattern` is a regular expression that all of a text fits.
+    option.
     """
 
     name: str
@@ -38,15 +38,13 @@ class Parameter:
     choices: tuple[Scalar, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    pattern: str | None = None
     written: str | None = None
 
     def parse(self, text: str) -> Scalar:
         """Turn command-line text into a value of the parameter's type.
 
         Raises:
-            RequestError: not of the type, not among the choices, out of range, or unlike the
-                pattern.
+            RequestError: not of the type, not among the choices, or out of range.
         """
         try:
             if self.type in ("int", "float") and not is_ascii_number(text):
@@ -70,8 +68,6 @@ class Parameter:
                 f"Parameter {self.name}={value!r} is not one of "
                 f"{', '.join(str(choice) for choice in self.choices)}."
             )
-        if self.pattern and not re.fullmatch(self.pattern, str(value)):
-            raise RequestError(f"Parameter {self.name}={value!r} has the wrong form. ({self.help})")
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.minimum, self.maximum
             if (low is not None and not value >= low) or (high is not None and not value <= high):
@@ -332,20 +328,6 @@ def _limit(entry: Fields, key: str) -> float | None:
     raise ConfigError(f"'{key}' is {value!r}, must be a number.", at=entry.at(key))
 
 
-def _pattern(entry: Fields) -> str | None:
-    pattern = entry.text("pattern")
-    if pattern is not None and entry.choice("type", TYPES, "str") != "str":
-        raise ConfigError("'pattern' is for parameters of type str.", at=entry.at("pattern"))
-    try:
-        re.compile(pattern or "")
-    except re.error as error:
-        raise ConfigError(
-            f"'pattern' {pattern!r} is not a regular expression of Python's: {error}.",
-            at=entry.at("pattern"),
-        ) from error
-    return pattern
-
-
 def _parameter(name: str, entry: Fields) -> Parameter:
     default = entry.scalar("default")
     parameter = Parameter(
@@ -356,7 +338,6 @@ def _parameter(name: str, entry: Fields) -> Parameter:
         choices=entry.scalars("choices"),
         minimum=_limit(entry, "minimum"),
         maximum=_limit(entry, "maximum"),
-        pattern=_pattern(entry),
     )
     if default is not None and parameter.type != "path":
         try:

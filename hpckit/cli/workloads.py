@@ -63,7 +63,7 @@ def show(
 
 
 def _record(workload: Workload) -> dict[str, object]:
-    keys = ("type", "default", "help", "minimum", "maximum", "pattern")
+    keys = ("type", "default", "help", "minimum", "maximum")
     return {
         "name": workload.name,
         "description": workload.description,

@@ -63,7 +63,6 @@ def workload() -> Schema:
         "choices": scalars(),
         "minimum": any_number(),
         "maximum": any_number(),
-        "pattern": text("A regular expression of Python's, of the whole text; for type str."),
     }
     return document(
         "hpckit: a workload (docs/workloads.md)",

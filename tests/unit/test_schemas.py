@@ -84,8 +84,7 @@ WHOLE: dict[str, dict[str, Any]] = {
         "resources": {"gpus": 2, "cpus_per_task": 3, "mem_gb": 4, "time_min": 5},
         "sbatch": ["exclusive"],
         "parameters": {"n": {"type": "int", "default": 3, "help": "h", "choices": [3, 4],
-                             "minimum": 1, "maximum": 9},
-                       "s": {"type": "str", "pattern": "[a-z]+", "help": "h"}},
+                             "minimum": 1, "maximum": 9}},
         "weak_scaling": ["n"],
     },
     "rule": {
