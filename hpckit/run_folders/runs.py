@@ -337,10 +337,18 @@ def _is_run(entry: "os.DirEntry[str]") -> bool:
     if entry.name.startswith("."):  # `hpckit clean` was removing it
         return False
     try:
+        if entry.is_symlink() and _is_beside(entry.path):
+            return False  # a name that the user gave to a run which is listed itself
         return entry.is_dir() and bool(os.stat(f"{entry.path}/{RECORD}"))  # noqa: PTH116
     except OSError as error:
         # Where the disk does not answer it may be one: who reads it says why that cannot be.
         return error.errno not in _NO_RUN
+
+
+def _is_beside(link: str) -> bool:
+    """Say whether a link leads to a run in the link's own folder."""
+    root, target = map(os.path.realpath, (os.path.dirname(link), link))  # noqa: PTH120
+    return os.path.dirname(target) == root  # noqa: PTH120
 
 
 def _place(folder: Path) -> tuple[bool, float, Path]:

@@ -206,6 +206,13 @@ def test_no_link_is_followed(here: Path, cli: Cli) -> None:
     assert left(moved.dir)
 
 
+def test_a_link_beside_a_run_does_not_keep_it(here: Path) -> None:
+    run = local_run(here / "runs", 1)
+    (here / "runs" / "best").symlink_to(run.dir.name)
+    make_old(run.dir)
+    assert goes(older="30d", runs="runs") == [run.run_id]
+
+
 def test_a_run_replaced_meanwhile_is_looked_at_again(here: Path) -> None:
     run = local_run(here / "runs", 1)
     plan = hpckit.clean(older="30d")

@@ -255,6 +255,16 @@ def test_a_folder_that_is_named_is_listed_alone(here: Path, fake_slurm: Path, cl
     assert [run.run_id for run in hpckit.runs("1", runs="other")] == ["mine"]
 
 
+def test_another_name_for_a_run_beside_it_is_no_other_run(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    run = make_run(here / "runs", "mine", job_id="1")
+    (here / "runs" / "best").symlink_to("mine")
+    all_are(fake_slurm, [run], {})
+    assert first_column(cli("jobs")) == ["1"]
+    assert json.loads(cli("status", "best", "--json").out)["run_id"] == "mine"
+
+
 @pytest.mark.long
 def test_latest_of_a_folder_that_is_named_is_the_newest_in_it(
     here: Path, fake_slurm: Path, cli: Cli
