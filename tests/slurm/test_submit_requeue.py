@@ -65,6 +65,11 @@ def said_by_0(job: Record) -> str:
     return log.read_text() if log.exists() else ""
 
 
+def words_of_0(run_dir: Path) -> str:
+    signals = run_dir / "signals" / "0"
+    return signals.read_text() if signals.exists() else ""
+
+
 def add_patient(desk: Desk) -> None:
     """Give the user's project a workload that handles SIGUSR2."""
     folder = desk.work / "workloads" / "patient"
@@ -214,9 +219,8 @@ def test_where_rank_0_has_done_its_part_the_job_goes_on_for_the_others(desk: Des
     for job in (*warned, *preempted):
         run_dir = Path(job["run_dir"])
         assert eventually((run_dir / "ready-1").exists)
-        assert eventually(lambda at=run_dir: attempts(str(at), 0)[0].get("ended") is not None)
-        # Its supervisor has done what it does after that.
-        assert eventually(lambda at=run_dir: "left" in (at / "signals" / "0").read_text())
+        # Its supervisor has done what it does after the rank's end.
+        assert eventually(lambda at=run_dir: "left" in words_of_0(at))
     for job in warned:
         # It says of the task that has ended that it cannot be signalled.
         desk.slurm.run("scancel", "--signal=USR2", f"{job['job_id']}.0", check=False)
