@@ -8,6 +8,8 @@ handler yet, but a line stays.
 
 `signals/asked-<attempt>`: a supervisor asks Slurm what becomes of the job, instead of rank 0's.
 
+`signals/decides-<attempt>`: a supervisor decides for the job, instead of rank 0's, which has left.
+
 `signals/failed-<attempt>`: a rank has failed. A rank that is told to end looks there, and not into
 the records of all others, which would be a million reads for a thousand ranks.
 """
@@ -38,6 +40,9 @@ NEXT = "next-job"
 ALL_SIGNALLED = "all-signalled"
 # Written by a supervisor whose slurmstepd was killed, in rank 0's file: srun never learns its end.
 ALONE = "alone"
+# Written in rank 0's file: its supervisor has left, for rank 0 had done its part; another rank has
+# stopped before its own was done.
+LEFT, UNDONE = "left", "undone"
 # Written by `hpckit.parallel` in the script: it got the warning, and will say if it stops; it has.
 HEARD, STOPPED = "heard", "stopped"
 
@@ -94,9 +99,18 @@ def marks(path: Path, attempt: int) -> set[str]:
 def stopped_early(said: set[str], code: int) -> bool:
     """Say by an attempt's words and a script's exit status whether the script left work undone.
 
-    One that was sent the signal and did not say that it would tell if it stops has done so.
+    One that was sent the signal and did not say that it would tell if it stops has done so. In rank
+    0's words, another rank's end counts, too, unless rank 0 has failed.
     """
-    return STOPPED in said or (SENT in said and (bool(code) or HEARD not in said))
+    if STOPPED in said or (UNDONE in said and not code):
+        return True
+    return SENT in said and (bool(code) or HEARD not in said)
+
+
+def mark_undone(run_dir: Path, rank: int, attempt: int, code: int) -> None:
+    """Write down, where all look, that a rank has left work undone; rank 0's own words say so."""
+    if rank and stopped_early(marks(marks_of(run_dir, rank), attempt), code):
+        add_mark(marks_of(run_dir, 0), attempt, UNDONE)
 
 
 def _read(path: Path) -> str | None:
@@ -144,6 +158,11 @@ def failed_with(run_dir: Path, attempt: int) -> int | None:
 def claim_to_ask(run_dir: Path, attempt: int) -> bool:
     """Say whether this process may ask Slurm in the place of rank 0's supervisor; one alone may."""
     return _write(run_dir / FOLDER / f"asked-{attempt}", "", os.O_EXCL)
+
+
+def claim_to_decide(run_dir: Path, attempt: int) -> bool:
+    """Say whether this process may decide for the job in the place of rank 0's, which has left."""
+    return _write(run_dir / FOLDER / f"decides-{attempt}", "", os.O_EXCL)
 
 
 def mark_full(run_dir: Path, attempt: int) -> None:

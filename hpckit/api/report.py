@@ -17,6 +17,7 @@ from hpckit.group_report.ledgers import Asked, from_ledgers
 from hpckit.group_report.lost import by_queue, by_ranks, end_notes, lost_notes
 from hpckit.group_report.measured import Figures, Measured, as_planned, own_runs
 from hpckit.group_report.parts import joined
+from hpckit.group_report.preempted import as_known
 from hpckit.group_report.result import Report, wasteful_job
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
@@ -173,7 +174,7 @@ def _uses(
     left = [row for row in rows if row.start_lost]
     rows = [row for row in rows if not row.start_lost and row.overlaps(asked.since, asked.until)]
     own = own_runs(rows, runs)
-    rows = [as_planned(row, own) for row in rows]
+    rows = [as_known(as_planned(row, own), own) for row in rows]
     figures = Figures(own, more.measured)
     uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
     absent = absent_notes(asked, [*rows, *left, *ends.lost], hide_names=hide_names)

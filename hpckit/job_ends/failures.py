@@ -208,10 +208,10 @@ def as_told(run: Run, ranks: Sequence[RankRecord], cause: Cause) -> Cause:
     """Return the cause of an attempt; that its ranks ended well because they were told to."""
     if cause.kind is not Kind.JOB_SCRIPT:
         return cause
-    from hpckit.stop_marks import SENT, STOPPED  # noqa: PLC0415  # few end so
+    from hpckit.stop_marks import SENT, STOPPED, UNDONE  # noqa: PLC0415  # few end so
 
     told = _said(run, ranks)
-    return cause if told.isdisjoint({STOPPED, SENT}) else replace(cause, text=_TOLD)
+    return cause if told.isdisjoint({STOPPED, SENT, UNDONE}) else replace(cause, text=_TOLD)
 
 
 def _said(run: Run, ranks: Sequence[RankRecord]) -> set[str]:

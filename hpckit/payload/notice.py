@@ -84,7 +84,8 @@ class Notice:
             if self.by_slurm and not self._caught:
                 self._looked = True
                 self._caught = bool(handlers_of(pid))
-                self._saves_on_term = bool(handlers_of(pid, signal.SIGTERM))
+                # Who ignores the signal while it saves shows no handler then.
+                self._saves_on_term |= bool(handlers_of(pid, signal.SIGTERM))
             return
         if self._sent:
             return

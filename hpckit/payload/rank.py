@@ -68,6 +68,7 @@ from hpckit.stop_marks import (
     TERMINATED,
     add_mark,
     failed_with,
+    mark_undone,
     marks,
     marks_of,
 )
@@ -394,7 +395,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, ending.handle if rank.slurm_tells else rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
     handle_passed(rank.pass_on)
+
+    def look(code: int | None) -> None:
+        if code is None:
+            ending.look()
+        else:  # its node's supervisor does not know which of its ranks stopped early
+            mark_undone(task.folder, place.rank, restart_count(), code)
+
     try:
-        sys.exit(rank.run(lambda code: ending.look() if code is None else None))
+        sys.exit(rank.run(look))
     except JobError as error:
         end_with(f"hpckit: {error}")

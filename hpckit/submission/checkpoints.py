@@ -1,9 +1,13 @@
 """Has a job left a checkpoint since its attempt began? What lies there is compared, not clocks."""
 
+import contextlib
 import glob
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+
+from hpckit.files import DamagedFileError, read_json
+from hpckit.run_folders.run_files import write_json
 
 # What is looked at of one pattern, and of one folder that is a checkpoint.
 _MOST = 10_000
@@ -27,6 +31,19 @@ class Checkpoints:
     def newer(self) -> bool:
         """Say whether one has been written since."""
         return any(self._before.get(path) != mark for path, mark in self._seen().items())
+
+    def keep(self, path: Path) -> None:
+        """Write down what lay there, for a process that begins to look later."""
+        with contextlib.suppress(OSError):  # of a full disk: then all that is there is new
+            write_json(path, self._before, indent=None)
+
+    def as_kept(self, path: Path) -> "Checkpoints":
+        """Compare with what was written down; return itself."""
+        self._before = {}
+        with contextlib.suppress(OSError, DamagedFileError, ValueError, TypeError):
+            for name, (moment, number, size) in dict(read_json(path)).items():
+                self._before[name] = int(moment), int(number), int(size)
+        return self
 
     def _seen(self) -> dict[str, Mark]:
         found = ((path, _mark(Path(path))) for path in self._paths())

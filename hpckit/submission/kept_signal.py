@@ -14,9 +14,11 @@ from hpckit.errors import HpckitError
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
 from hpckit.run_folders.ranks import RankRecord, own_failures, read_all_attempts
+from hpckit.slurm.states import JobState
 
 # The agent's next look is a minute after the node's return; a busy controller is later.
 _WITHIN_S = 300.0
+_RUNS = (JobState.RUNNING, JobState.SUSPENDED, JobState.SIGNALING)
 
 
 def requeue_if_kept(task: Task) -> None:
@@ -34,11 +36,26 @@ def requeue_if_kept(task: Task) -> None:
         "the attempt before had lost"
     )
     try:
+        if not _goes_on():
+            return
         find_scheduler(task.executor).requeue()
     except HpckitError as error:
         sys.stderr.write(f"{said}; the job cannot be requeued: {error}\n")
     else:
         sys.stderr.write(f"{said}: the job is requeued\n")
+
+
+def _goes_on() -> bool:
+    """Say whether Slurm lets the job itself run: of one that was cancelled, the ranks look alike.
+
+    Raises:
+        CommandError: squeue does not answer.
+    """
+    from hpckit.slurm import client, jobs  # noqa: PLC0415  # of few jobs' ends
+
+    job_id = client.own_job_id() or ""
+    record = jobs.squeue([job_id]).get(job_id)
+    return record is not None and record.state in _RUNS
 
 
 def signalled_host(folder: Path, number: int) -> str | None:

@@ -54,7 +54,7 @@ class Retried(Watched):
         began = min((row.log_start for row in ranks), default=0)
         if kind := kind_of(state, cause):
             self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))
-        if cause and cause.kind is Kind.PREEMPTED and self._goes_on(run):
+        if cause and cause.kind in (Kind.PREEMPTED, Kind.LOST) and self._goes_on(run):
             return
         no = why_not(rules_of(run), state, cause)
         if no and not was_cancelled(attempt_log(self.run_dir, began)):

@@ -170,10 +170,10 @@ def _why(
         return run.scheduler.explain(run, record)
     if record.state not in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.FAILED):
         return None
-    from hpckit.stop_marks import NO_CHECKPOINT, STOPPED, marks, marks_of  # noqa: PLC0415
+    from hpckit.stop_marks import NO_CHECKPOINT, STOPPED, UNDONE, marks, marks_of  # noqa: PLC0415
 
     words = marks(marks_of(run.dir, 0), restarts or 0)
-    early = not words.isdisjoint({STOPPED, NO_CHECKPOINT})
+    early = not words.isdisjoint({STOPPED, UNDONE, NO_CHECKPOINT})
     told = verdict.ended_when_told(record.state, ranks, run, restarts, early=early)
     if record.state is JobState.FAILED and not told:
         return None

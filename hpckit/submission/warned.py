@@ -1,14 +1,16 @@
 """Slurm's warning before a job's end: how the script answers it, and whether the job goes on.
 
-Each supervisor passes the warning on to its scripts; the supervisor of rank 0 decides for the job.
+Each supervisor passes the warning on to its scripts. The supervisor of rank 0 decides for the job;
+if rank 0 has done its part and left before, that of a rank which still works does.
 """
 
+import contextlib
 import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -19,10 +21,12 @@ from hpckit.payload.children import is_abandoned
 from hpckit.payload.ending import Ending
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
-from hpckit.rank_variables import restart_count, task_number
-from hpckit.run_folders.ranks import drop_ended
+from hpckit.rank_variables import LOCAL, SRUN, restart_count, task_number
+from hpckit.run_folders.ranks import drop_ended, has_ended
 from hpckit.stop_marks import (
     DEAF,
+    FOLDER,
+    LEFT,
     LIMIT,
     NEXT,
     NO_CHECKPOINT,
@@ -31,9 +35,13 @@ from hpckit.stop_marks import (
     REQUEUED,
     SENT,
     TERMINATED,
+    UNDONE,
     add_mark,
+    claim_to_decide,
     failed_with,
+    look_every,
     make_file,
+    mark_undone,
     marks,
     marks_of,
     stopped_early,
@@ -45,6 +53,8 @@ if TYPE_CHECKING:
 
 Handler = Callable[[int, FrameType | None], object]
 _POLL_S = 0.1
+# The pause between two looks whether rank 0's supervisor has left.
+_LOOK_S = 0.5
 # How long this process may get Slurm's signal after a script that ended because of it.
 _HEARD_S = 1.0
 # The pause between two attempts to requeue the job, while the controller does not answer.
@@ -74,7 +84,13 @@ class Warned:
         self.task = task
         self._running = running
         self._requeue = requeue
-        self._decides = task_number(os.environ) == 0
+        number = task_number(os.environ)
+        self._decides = number == 0
+        self._stands_in = False
+        # Of the ranks that this process runs, the first one's word counts.
+        self._width = 1 if find_launcher(task.launcher).ranks_are_tasks else task.tasks_per_node
+        self._first = number * self._width
+        self._look_at = 0.0
         self._attempt = restart_count()
         self._marks = marks_of(task.folder, 0)
         self._told_at: float | None = None
@@ -117,6 +133,8 @@ class Warned:
         if code is None:
             self.ending.look()
         if not self._decides:
+            self._stand_in(code)
+        if not self._decides:
             if code or (code is not None and self.ending.asks):  # it stands in for rank 0's
                 self._fail_if_undone(code)
             if code:
@@ -129,7 +147,7 @@ class Warned:
     def _meanwhile(self) -> None:
         """Requeue a job whose script goes on: it ignores the signal, or has had its time."""
         late = time.monotonic() >= self._deadline()
-        said = self.ending.said()
+        said = self._said()
         listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
         if listens and not late:
             return
@@ -147,10 +165,12 @@ class Warned:
                 self.ending.suspect()
             elif not (self.ending.passed_on or self._failed()):
                 self.ending.wonder()
+        mark_undone(self.task.folder, self._first, self._attempt, code)
         self._fail_if_undone(code)
         taken = self.ending.settle()
-        said = self.ending.said()
-        early = stopped_early(said, code) or bool(taken and code)
+        early = stopped_early(self._said(), code) or bool(taken and code)
+        if not early and not code:
+            early = self._others_need_more()
         follows = self._attempt < self.task.chain
         # A script that does not listen is ended where another job takes the place of a requeue.
         ended = self.ending.passed_on and not (taken and follows)
@@ -169,10 +189,77 @@ class Warned:
             if not code:
                 raise JobError(f"{self._no_checkpoint()} The job has FAILED.")
 
+    def _stand_in(self, code: int | None) -> None:
+        """Decide in the place of rank 0's supervisor, if that has left and a rank needs it."""
+        if code is not None:
+            if not code:
+                self._wait_for_warning()
+            taken = self.ending.settle()
+            mark_undone(self.task.folder, self._first, self._attempt, code)
+            needed = stopped_early(self._said(), code) or bool(taken and code)
+        else:
+            due = time.monotonic() >= self._look_at
+            needed = due and self.may_go_on and self._told_at is not None
+            if needed:
+                self._look_at = time.monotonic() + look_every(_LOOK_S, self._ranks)
+        if needed and self._first_has_left() and claim_to_decide(self.task.folder, self._attempt):
+            self._decides = self._stands_in = True
+            if self.may_go_on:
+                self._checkpoints = self._list().as_kept(self._kept)
+
+    def _first_has_left(self) -> bool:
+        """Say whether rank 0's supervisor decides nothing any more."""
+        if self.task.warned:
+            return LEFT in self.ending.said()
+        return has_ended(self.task.folder, 0, self._attempt)
+
+    def _others_need_more(self) -> bool:
+        """Say of a rank that is complete whether others are not; then leave that to them.
+
+        It waits for them only where the end is near, and the job is requeued if they go on then.
+        """
+        if self._ranks == 1:
+            return False
+        if self._told_at is not None and self.may_go_on:
+            ended = self._all_ended()
+            _wait(lambda: ended() or self._is_over(), self._deadline())
+            if not ended() and not self._is_over() and self._may_requeue():
+                return True
+        return self._leave()
+
+    def _leave(self) -> bool:
+        """Leave what follows to the other ranks; say whether one has needed it just before."""
+        if self.task.warned:
+            if self.task.checkpoint and self._checkpoints is not None:
+                self._checkpoints.keep(self._kept)
+            add_mark(self._marks, self._attempt, LEFT)
+        if UNDONE not in self.ending.said():
+            return False
+        return self._stands_in or claim_to_decide(self.task.folder, self._attempt)
+
+    def _is_over(self) -> bool:
+        self.ending.look()
+        return self.ending.passed_on or self._failed()
+
+    @property
+    def _ranks(self) -> int:
+        return self.task.nodes * self.task.tasks_per_node
+
+    @property
+    def _kept(self) -> Path:
+        return self.task.folder / FOLDER / f"checkpoints-{self._attempt}"
+
+    def _words(self, rank: int) -> set[str]:
+        return marks(marks_of(self.task.folder, rank), self._attempt)
+
+    def _said(self) -> set[str]:
+        """Return the words of this process's script, and whether another one has stopped early."""
+        return self._words(self._first) | (self.ending.said() & {UNDONE})
+
     def _fail_if_undone(self, code: int) -> None:
         """Fail if the script has handled a preemption's SIGTERM in a job that does not go on."""
-        own = marks(marks_of(self.task.folder, task_number(os.environ)), self._attempt)
-        saved = not code and TERMINATED in own
+        own = range(self._first, self._first + self._width)
+        saved = not code and any(TERMINATED in self._words(rank) for rank in own)
         self.ending.hear_why(patient=saved)
         if self.task.warned or not saved or PREEMPTED not in self.ending.said():
             return
@@ -211,7 +298,7 @@ class Warned:
 
     def _all_ended(self) -> Callable[[], bool]:
         """Return what says whether all ranks have recorded their end."""
-        left = list(range(self.task.nodes * self.task.tasks_per_node))
+        left = list(range(self._ranks))
 
         def ended() -> bool:
             drop_ended(left, self.task.folder, self._attempt)
@@ -261,7 +348,8 @@ class Warned:
             # If Slurm signals all processes of a step, the signal would end submitit's scontrol.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
             try:
-                self._requeue(signal.SIGUSR2, None)
+                with _as_first():
+                    self._requeue(signal.SIGUSR2, None)
                 return
             except SystemExit:
                 if self._by_limit:
@@ -322,6 +410,17 @@ class Warned:
         raise JobError(
             f"The script stopped before its work was done, and {_all_used(self.task)}. {_NOT_AGAIN}"
         )
+
+
+@contextlib.contextmanager
+def _as_first() -> Iterator[None]:
+    """Have this task's number be 0: submitit has that one alone requeue a job."""
+    before = {name: os.environ[name] for name in (SRUN.rank, LOCAL.rank) if name in os.environ}
+    os.environ.update(dict.fromkeys(before, "0"))
+    try:
+        yield
+    finally:
+        os.environ.update(before)
 
 
 def _all_used(task: Task) -> str:

@@ -19,6 +19,7 @@ from hpckit.group_report.result import Report
 from hpckit.group_report.totals import total
 from hpckit.run_folders.ranks import write_rank
 from hpckit.sites import Costs
+from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
 from tests.conftest import Answer, add_program
 from tests.report.groups import HOUR, NOW, accounts, js1, moment, row, summary, uncounted, use
 from tests.unit.made import PLAN, make_run, rank
@@ -358,6 +359,30 @@ def test_ones_own_runs_say_what_was_used(accounts, cli: Cli, here: Path) -> None
     page = cli("report").out
     assert "utilization 25 % (known of 50 % of the GPU-hours): 3.0 GPU-hours without work" in page
     assert "energy of GPUs 2.0 kWh (of 50 % of the GPU-hours)" in page
+
+
+def test_ones_own_runs_know_what_a_preemption_has_ended(accounts, cli: Cli, here: Path) -> None:
+    """Slurm calls FAILED what ends in its grace time, or takes a later end for its own."""
+    start = NOW - 5 * HOUR
+    states = {"11": "FAILED", "12": "FAILED", "13": "PREEMPTED", "14": "FAILED"}
+    accounts(*(row(job_id, start, 1, State=state) for job_id, state in states.items()))
+    codes, plan = {"11": 143, "12": 3, "13": 0}, {**PLAN, "ranks": 1}
+    for job_id, code in codes.items():
+        run = make_run(here / "runs", job_id, job_id=job_id, submitted_at=start - 61, plan=plan)
+        told = job_id == "11"
+        ended = {"ended": start + 60.0, "exit_code": code, "consequence": told}
+        if job_id == "13":  # preempted in its first attempt
+            add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
+            earlier = rank(0, started=start - HOUR, ended=start - HOUR + 60, exit_code=0)
+            write_rank(run.dir, earlier)
+            ended["restart"] = 1
+        elif told:
+            add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
+        write_rank(run.dir, rank(0, started=start + 1, **ended))
+    said = json.loads(cli("report", "--json", "--by", "state").out)
+    groups = {group["name"]: group["jobs"] for group in said["groups"]}
+    assert groups == {"PREEMPTED": 1, "FAILED": 2, "COMPLETED": 1}
+    assert said["total"]["failed_jobs"] == 2
 
 
 def test_costs_come_from_the_sites_file(accounts, cli: Cli, here: Path) -> None:

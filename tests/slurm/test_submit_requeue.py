@@ -20,6 +20,24 @@ script: patient.py
 handles_stop_signal: true
 """
 
+# Its ranks work independently of one another. Who ignores the signal while it saves has no
+# handler then; it may come twice: from Slurm, where that signals all of a step, and from hpckit.
+PARTS = """\
+import os, signal, sys
+from pathlib import Path
+
+def save(signum, _frame):
+    signal.signal(signum, signal.SIG_IGN)
+    os.write(1, b"saved\\n")
+    sys.exit(0)
+
+signal.signal(getattr(signal, sys.argv[1]), save)
+print("attempt", os.environ["HPCKIT_RESTART"], flush=True)
+Path(os.environ["HPCKIT_RUN_DIR"], "ready-" + os.environ["RANK"]).touch()
+while os.environ["RANK"] != "0" and os.environ["HPCKIT_RESTART"] == "0":
+    signal.pause()
+"""
+
 
 def attempts(run_dir: str, rank: int) -> list[Record]:
     found: list[Record] = json.loads(Path(run_dir, "ranks", f"{rank}.json").read_text())["attempts"]
@@ -45,6 +63,11 @@ def epochs(job: Record) -> list[str]:
 def said_by_0(job: Record) -> str:
     log = Path(job["run_dir"], "logs", "0.out")
     return log.read_text() if log.exists() else ""
+
+
+def words_of_0(run_dir: Path) -> str:
+    signals = run_dir / "signals" / "0"
+    return signals.read_text() if signals.exists() else ""
 
 
 def add_patient(desk: Desk) -> None:
@@ -184,3 +207,35 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     assert (ended["state"], ended["restarts"]) == ("PREEMPTED", 1)
     assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
     assert "Traceback" not in Path(last["run_dir"], "job.out").read_text()
+
+
+def test_where_rank_0_has_done_its_part_the_job_goes_on_for_the_others(desk: Desk) -> None:
+    """Its supervisor has left: nobody requeued the job, and it was COMPLETED with work undone."""
+    (desk.work / "parts.py").write_text(PARTS)
+    shape = ("--nodes", "2", "--gpus", "0", "--time", "9")
+    ways = (("--max-requeues", "1"), ("--chain", "1"))
+    warned = [desk.submit("ddp", "parts.py", *shape, *way, "--", "SIGUSR2") for way in ways]
+    desk.slurm.run("scontrol", "update", "PartitionName=short", "GraceTime=240")
+    shape = (*shape, "--partition", "short")
+    preempted = [desk.submit("ddp", "parts.py", *shape, *way, "--", "SIGTERM") for way in ways]
+    for job in (*warned, *preempted):
+        run_dir = Path(job["run_dir"])
+        assert eventually((run_dir / "ready-1").exists)
+        # Its supervisor has done what it does after the rank's end.
+        assert eventually(lambda at=run_dir: "left" in words_of_0(at))
+    for job in warned:
+        # It says of the task that has ended that it cannot be signalled.
+        desk.slurm.run("scancel", "--signal=USR2", f"{job['job_id']}.0", check=False)
+    whole = ("--nodes", "2", "--gpus", "0", "--sbatch", "exclusive", "--partition", "urgent")
+    for job in warned:
+        status = desk.over(job["job_id"])
+        assert (status["state"], status["restarts"]) == ("COMPLETED", 1)
+    urgent = desk.submit("ddp", SCRIPTS / "seen.py", *whole)
+    for job in preempted:
+        status = desk.over(job["job_id"])
+        assert (status["state"], status["restarts"]) == ("COMPLETED", 1)
+        assert [row["why"] for row in status["earlier_attempts"]] == [TAKEN_AWAY]
+    assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
+    for job in (*warned, *preempted):
+        log = Path(job["run_dir"], "logs", "1.out").read_text()
+        assert log == "attempt 0\nsaved\nattempt 1\n"

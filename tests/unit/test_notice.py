@@ -277,6 +277,30 @@ def test_a_script_that_handles_sigterm_alone_gets_that(
     assert line_of(script) == ""  # it is sent once
 
 
+# Ignores SIGTERM while it saves, as many do.
+IGNORES = f"""{SAVES}
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("saves", flush=True)
+input()
+"""
+
+
+def test_who_ignores_sigterm_while_it_saves_has_got_slurms(start: Start, tmp_path: Path) -> None:
+    """It was looked at before, and once more while it saved; then it ended with 0."""
+    path = tmp_path / "0"
+    script = start(sys.executable, "-c", IGNORES)
+    notice = Notice(path, 0, by_slurm=True)
+    say(script)
+    assert line_of(script) == "ready"
+    notice.deliver(script.pid)
+    say(script)
+    assert line_of(script) == "saves"
+    notice.deliver(script.pid)
+    notice.ended()
+    notice.tell(None, ended=True, by_term=True)
+    assert marks(path, 0) == {WARNED, SENT}
+
+
 def test_sigterm_goes_to_no_script_that_would_die_of_it(start: Start, tmp_path: Path) -> None:
     script = start("sleep", "600")
     notice = Notice(tmp_path / "0", 0, by_slurm=False)

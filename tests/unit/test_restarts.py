@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hpckit.job_ends.restarts import earlier_ends
+from hpckit.payload.task import Task
 from hpckit.run_folders.ranks import write_rank
+from hpckit.schedulers.slurm import Slurm
+from hpckit.slurm import jobs
+from hpckit.slurm.states import JobState
 from hpckit.stop_marks import add_mark, marks_of
-from hpckit.submission.kept_signal import signalled_host
+from hpckit.submission.kept_signal import requeue_if_kept, signalled_host
 from tests.unit.made import PLAN, make_run, rank
 
 TERM = {"exit_code": 143, "ended": 15.0, "consequence": True, "error": "ended by SIGTERM"}
@@ -123,3 +128,25 @@ def test_a_signal_that_slurm_kept_is_told_by_the_node_that_was_lost(
     write(tmp_path, 0, 0, *before)
     write(tmp_path, 1, 0, *now)
     assert signalled_host(tmp_path, 1) == host
+
+
+@pytest.mark.parametrize(("state", "again"), [("RUNNING", True), ("COMPLETING", False)])
+def test_a_job_that_was_cancelled_after_a_lost_node_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, again: bool
+) -> None:
+    """Its ranks end as by a signal that Slurm kept; only the job's own state tells."""
+    write(tmp_path, 0, 0, PEER, GONE)
+    write(tmp_path, 1, 0, {**TERM, "ended": 16.0}, TERM)
+    requeues: list[object] = []
+    monkeypatch.setattr(Slurm, "requeue", lambda _self: requeues.append(1))
+    row = SimpleNamespace(state=JobState(state))
+    monkeypatch.setattr(jobs, "squeue", lambda ids: dict.fromkeys(ids, row))
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    task = Task(
+        run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=2,
+        tasks_per_node=1, command=("true",), python=("python",), device="cpu", max_requeues=2,
+    )  # fmt: skip
+    requeue_if_kept(task)
+    assert bool(requeues) == again

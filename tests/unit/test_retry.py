@@ -336,6 +336,10 @@ def test_a_job_that_ended_in_a_preemptions_grace_time_says_so(
     assert said in status.notes
 
 
+@pytest.mark.parametrize(
+    ("why", "rule"),
+    [("JOB REQUEUE", "a preemption"), ("NODE FAILURE, SEE SLURMCTLD LOG", "a lost node")],
+)
 @pytest.mark.parametrize(("restart", "speaks"), [("0", False), ("1", True)])
 def test_a_job_that_is_requeued_is_not_said_to_have_no_rule(
     tmp_path: Path,
@@ -343,17 +347,20 @@ def test_a_job_that_is_requeued_is_not_said_to_have_no_rule(
     capfd: pytest.CaptureFixture[str],
     restart: str,
     speaks: bool,
+    why: str,
+    rule: str,
 ) -> None:
     """After its warning, too, the log says JOB REQUEUE; the last attempt is not requeued."""
     request = {"target": "x", "retry": ["timeout:time*2"], "max_requeues": 1}
     run = make_run(tmp_path, plan={**PLAN, "ranks": 1}, request=request)
     monkeypatch.setenv("SLURM_RESTART_COUNT", restart)
     monkeypatch.setenv("SLURM_JOB_ID", run.job_id)
-    why = f"slurmstepd: error: *** JOB {run.job_id} ON c1 CANCELLED AT x DUE TO JOB REQUEUE ***\n"
-    (run.dir / "job.out").write_text(why)
+    lost = "srun: error: Node failure on c2\n" if "NODE" in why else ""
+    said = f"slurmstepd: error: *** JOB {run.job_id} ON c1 CANCELLED AT x DUE TO {why} ***\n"
+    (run.dir / "job.out").write_text(lost + said)
     write_rank(run.dir, rank(0, restart=int(restart), ended=20.0, exit_code=143, consequence=True))
     assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
-    assert ("no rule for a preemption" in capfd.readouterr().err) == speaks
+    assert (f"no rule for {rule}" in capfd.readouterr().err) == speaks
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from hpckit.schedulers.slurm import Slurm
 from hpckit.stop_marks import (
     DEAF,
     HEARD,
+    LEFT,
     NEXT,
     NO_CHECKPOINT,
     OVER,
@@ -32,7 +33,9 @@ from hpckit.stop_marks import (
     SENT,
     STOPPED,
     TERMINATED,
+    UNDONE,
     add_mark,
+    claim_to_decide,
     mark_failed,
     marks,
     marks_of,
@@ -704,6 +707,143 @@ def test_a_script_that_stops_where_no_requeue_was_allowed_is_not_done(script: Sc
     script.saves = lambda: add_mark(marks_of(script._folder, 0), 0, STOPPED)
     with pytest.raises(JobError, match="stopped before its work was done, and --max-requeues 0"):
         payload(script, max_requeues=0)()
+
+
+def be_rank_1(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the script that of rank 1, which may be warned while it works."""
+
+    def run(look: Look) -> int:
+        mine = marks_of(script._folder, 1)
+        if script.warned:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        for word in script.says:
+            add_mark(mine, 0, word)
+        script.saves()
+        if script.code is None:
+            look(None)
+            return 0
+        write_rank(script._folder, replace(record(0, script.code), rank=1))
+        look(script.code)
+        return script.code
+
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script, "warn", lambda: script.heard.append("warning"))
+    answers = script.requeue
+
+    def requeue(signum: int, frame: object) -> None:
+        if os.environ["SLURM_PROCID"] == "0":  # submitit does nothing in any other task
+            answers(signum, frame)
+
+    monkeypatch.setattr(script, "requeue", requeue)
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "goes_on"),
+    [
+        (OWN_HANDLER, 0, True),
+        (OWN_HANDLER, 7, True),
+        (STOPS, 0, True),
+        (NO_HANDLER, None, True),  # it works on
+        (NO_HANDLER, 0, False),  # it was complete
+        (WORKS_ON, 0, False),
+    ],
+)
+def test_where_rank_0_has_left_another_rank_decides(
+    script: Script, monkeypatch, says: tuple[str, ...], code: int | None, goes_on: bool
+) -> None:
+    """Nobody requeued such a job, and it was COMPLETED, though only rank 0 had done its part."""
+    be_rank_1(script, monkeypatch)
+    write_rank(script._folder, record(0, 0))
+    add_mark(marks_of(script._folder, 0), 0, LEFT)
+    script.says, script.code = says, code
+    assert requeued(script, tasks=2) == goes_on
+    assert os.environ["SLURM_PROCID"] == "1"
+
+
+def test_while_rank_0_works_it_decides(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    be_rank_1(script, monkeypatch)
+    script.says = STOPS
+    assert not requeued(script, tasks=2)
+    assert UNDONE in marks(marks_of(script._folder, 0), 0)
+
+
+def test_one_rank_alone_decides_in_its_place(script: Script, monkeypatch) -> None:
+    be_rank_1(script, monkeypatch)
+    add_mark(marks_of(script._folder, 0), 0, LEFT)
+    assert claim_to_decide(script._folder, 0)
+    assert not claim_to_decide(script._folder, 0)
+    script.says = STOPS
+    assert not requeued(script, tasks=2)
+
+
+def test_in_a_chain_another_rank_leaves_the_rest_to_the_next_job(
+    script: Script, monkeypatch
+) -> None:
+    be_rank_1(script, monkeypatch)
+    write_rank(script._folder, record(0, 0))
+    add_mark(marks_of(script._folder, 0), 0, LEFT)
+    script.says = OWN_HANDLER
+    with pytest.raises(GoesOnError):
+        payload(script, max_requeues=0, chain=1, tasks=2)()
+    assert NEXT in marks(marks_of(script._folder, 0), 0)
+
+
+def test_a_preemption_that_ends_another_rank_is_followed_where_rank_0_has_left(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm sends its SIGTERM to the script, too (proctrack/linuxproc), which dies of it."""
+    be_rank_1(script, monkeypatch)
+    write_rank(script._folder, record(0, 0))
+    add_mark(marks_of(script._folder, 0), 0, LEFT)
+    script.warned, script.code, script.fates = False, 143, itertools.repeat(PREEMPTED)
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    assert requeued(script, tasks=2)
+
+
+@pytest.mark.parametrize("undone", [True, False])
+@pytest.mark.parametrize("warned", [True, False])
+def test_a_complete_rank_0_leaves_the_job_to_ranks_that_are_not(
+    script: Script, undone: bool, warned: bool
+) -> None:
+    """If the end is near it waits for them; else one has stopped, or they go on without it."""
+    says = [UNDONE] if undone else []
+
+    def other_ends() -> None:
+        for word in says:
+            add_mark(marks_of(script._folder, 0), 0, word)
+        write_rank(script._folder, replace(record(0, 0), rank=1))
+
+    script.warned = warned
+    script.saves = threading.Timer(0.5, other_ends).start if warned else other_ends
+    assert requeued(script, tasks=2) == undone
+    assert has_ended(script._folder, 1, 0)
+    assert undone or LEFT in marks(marks_of(script._folder, 0), 0)
+
+
+def test_who_decides_in_rank_0s_place_knows_what_checkpoints_were_there(
+    script: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "old.pt").touch()
+    script.warned = False
+    assert not requeued(script, tasks=2, checkpoint="*.pt")  # rank 0 is complete
+    script.warned, script.says, script.code = True, OWN_HANDLER, 0
+    be_rank_1(script, monkeypatch)
+    with pytest.raises(JobError, match="nothing that --checkpoint"):
+        payload(script, tasks=2, checkpoint="*.pt")()
+    (tmp_path / "signals" / "decides-0").unlink()
+    script.saves = (tmp_path / "new.pt").touch
+    assert requeued(script, tasks=2, checkpoint="*.pt")
+
+
+def test_of_ranks_that_stop_where_no_requeue_was_allowed_none_is_done(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_rank_1(script, monkeypatch)
+    write_rank(script._folder, record(0, 0))
+    script.warned, script.says = False, (STOPPED,)
+    with pytest.raises(JobError, match="stopped before its work was done"):
+        payload(script, max_requeues=0, tasks=2)()
 
 
 @pytest.mark.parametrize(
