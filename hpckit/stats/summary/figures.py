@@ -312,7 +312,8 @@ class JobUse:
             gets it; empty for other jobs.
         submitted_by_hpckit: whether `hpckit resubmit` can use the job, unless it is interactive.
         origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
-        suspect: impossible figures (over 100 %): they are shown, but not used for advice.
+        suspect: impossible figures (over 100 %), and means made of a GPU's: they are shown, but not
+            used for advice.
         at_least: figures that may be higher, because a part was not measured: not used for advice.
     """
 
