@@ -36,6 +36,7 @@ NODE_EXTRAS = {
 }
 GPUS = {
     "count": _N,
+    "slices": _N,
     "median_utilization_percent": _N,
     "min_utilization_percent": _N,
     "max_utilization_percent": _N,
@@ -171,6 +172,7 @@ def _over_gpus(gpus: Sequence[Values]) -> Values:
     counted = bool(gpus) and None not in used
     return {
         "count": len(gpus) or None,
+        "slices": sum(row["mig"] for row in gpus) if gpus else None,
         "median_utilization_percent": _over(median, gpus, "utilization_percent"),
         "min_utilization_percent": _over(min, gpus, "utilization_percent"),
         "max_utilization_percent": _over(max, gpus, "utilization_percent"),
