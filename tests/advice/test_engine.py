@@ -153,7 +153,7 @@ def test_slices_are_told_apart_and_gpus_without_index_too() -> None:
         GpuUse(host="c1", **UNUSED),
     )
     message = found(job(gpus=slices))["gpu-unused"].message
-    assert "0 (MIG-aaaaaaaa), 0 (MIG-bbbbbbbb), ?" in message
+    assert "0.0 (MIG-aaaaaaaa), 0.1 (MIG-bbbbbbbb), ?" in message
 
 
 @pytest.mark.parametrize(
