@@ -168,11 +168,20 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     yield _memory(
         "GPU memory",
         summary.gpu_memory_used_percent,
-        ("highest " if len(job.per_gpu) > 1 else "")
-        + _of(summary.gpu_memory_peak_bytes, summary.gpu_memory_total_bytes),
+        _gpu_peak(job),
         style,
     )
     yield from _metrics(GPU, job, style)
+
+
+def _gpu_peak(job: JobUse) -> str:
+    """Return the highest memory of one GPU; where they have not as much, of the fullest."""
+    known = [gpu for gpu in job.per_gpu if gpu.memory_used_percent is not None]
+    if len({gpu.memory_total_bytes for gpu in known}) > 1:
+        fullest = max(known, key=lambda gpu: gpu.memory_used_percent or 0.0)
+        return f"fullest {_of(fullest.memory_peak_bytes, fullest.memory_total_bytes)}"
+    peak = _of(job.summary.gpu_memory_peak_bytes, job.summary.gpu_memory_total_bytes)
+    return ("highest " if len(job.per_gpu) > 1 else "") + peak
 
 
 def _metrics(metrics: Iterable[Metric], job: JobUse, style: Style) -> Iterator[str]:

@@ -174,6 +174,13 @@ def test_a_slice_is_not_sent_to_a_slice(rule: str, figures: dict[str, float]) ->
     assert rule != "low-gpu-memory" or "a MIG slice" in (found(mixed)[rule].action or "")
 
 
+def test_a_straggler_among_gpus_of_different_types_is_called_so() -> None:
+    for name, said in (("NVIDIA A100", False), ("Tesla T4", True), (None, False)):
+        gpus = (gpu(), gpu(index=1, name=name, utilization_percent=40.0))
+        evidence = found(job(gpus=gpus))["straggler-gpu"].evidence
+        assert evidence.endswith("90 %, among GPUs of different types." if said else "is 90 %.")
+
+
 def test_a_smaller_gpu_must_have_room_for_the_highest_use_of_one() -> None:
     """Of 9, 3 and 1 of 18 GiB, a quarter is in use together; a quarter of a GPU is not enough."""
     peaks = [gpu(index=at, mig=True, utilization_percent=70.0, memory_peak_bytes=size * GIB)

@@ -48,6 +48,13 @@ def test_pages_advice_and_files_tell_slices_apart(here: Path, cli: Cli) -> None:
     assert "| n1 | 0 (MIG-aaaaaaaa-1) | 0 % |" in note
 
 
+def test_of_gpus_with_unlike_memory_the_page_shows_the_fullest(here: Path, cli: Cli) -> None:
+    """60 GiB of a slice's 64, and of the whole GPU's 140."""
+    folder = make_run(here / "runs") / "samples"
+    write_samples(folder, [[90.0] * 361] * 2, infos=(SLICES[0], WHOLE))
+    assert "fullest 60.0/64.0 GiB" in cli("stats", "latest").out
+
+
 def test_idle_slices_are_told_apart(tmp_path: Path) -> None:
     idle = IdleGpus(tmp_path)
     write_samples(tmp_path, [[0.0] * 61, [0.0] * 61], infos=SLICES)

@@ -37,6 +37,7 @@ NODE_EXTRAS = {
 GPUS = {
     "count": _N,
     "slices": _N,
+    "types": _N,
     "median_utilization_percent": _N,
     "min_utilization_percent": _N,
     "max_utilization_percent": _N,
@@ -173,6 +174,7 @@ def _over_gpus(gpus: Sequence[Values]) -> Values:
     return {
         "count": len(gpus) or None,
         "slices": sum(row["mig"] for row in gpus) if gpus else None,
+        "types": len({row["name"] for row in gpus if row["name"]}) or None,
         "median_utilization_percent": _over(median, gpus, "utilization_percent"),
         "min_utilization_percent": _over(min, gpus, "utilization_percent"),
         "max_utilization_percent": _over(max, gpus, "utilization_percent"),
