@@ -181,7 +181,7 @@ def _gpu_peak(job: JobUse) -> str:
         fullest = max(known, key=lambda gpu: gpu.memory_used_percent or 0.0)
         return f"fullest {_of(fullest.memory_peak_bytes, fullest.memory_total_bytes)}"
     peak = _of(job.summary.gpu_memory_peak_bytes, job.summary.gpu_memory_total_bytes)
-    return ("highest " if len(job.per_gpu) > 1 else "") + peak
+    return f"highest {peak}" if peak and len(job.per_gpu) > 1 else peak
 
 
 def _metrics(metrics: Iterable[Metric], job: JobUse, style: Style) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hpckit.frozen import frozen
+from hpckit.slurm.nodes import is_slice
 from hpckit.stats.summary.coverage import enough_of_each
 from hpckit.stats.summary.figures import (
     JS1,
@@ -95,7 +96,7 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         job,
         summary=Summary(**figures),
         per_node=rows["per_node"].per_node if rows["per_node"] else (),
-        per_gpu=rows["per_gpu"].per_gpu if rows["per_gpu"] else (),
+        per_gpu=tuple(_gpus(job, rows["per_gpu"])) if rows["per_gpu"] else (),
         attempts=account.attempts if account else job.attempts,
         notes=(
             *job.notes,
@@ -128,6 +129,13 @@ def _with_rows(answers: Sequence[Answer], name: str, figure: str) -> Answer | No
         if any(getattr(row, figure) is not None for row in getattr(answer, name))
     )
     return next(telling, there[0] if there else None)
+
+
+def _gpus(job: JobUse, answer: Answer) -> Iterator[GpuUse]:
+    """Yield a source's GPUs: where it does not know of slices, the type that Slurm gave tells."""
+    told = answer.source != SAMPLES and is_slice(job.requested.gpu_type)
+    for gpu in answer.per_gpu:
+        yield replace(gpu, mig=True) if told and not gpu.mig else gpu
 
 
 def too_little_read(job: JobUse) -> float | None:

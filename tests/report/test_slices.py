@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from hpckit.notify.idling import IdleGpus
+from hpckit.report.job_page import Page, page
+from hpckit.report.terminal import Style
 from hpckit.stats.js1 import from_record
 from hpckit.stats.merge import merge
 from hpckit.stats.openmetrics import openmetrics
 from hpckit.stats.samples.records import GpuInfo, gpu_numbers
-from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.figures import GpuUse, JobUse
 from tests.conftest import Answer, document
 from tests.report.made import make_run, write_samples
 
@@ -31,10 +33,10 @@ def test_what_gpus_are_called() -> None:
 def test_pages_advice_and_files_tell_slices_apart(here: Path, cli: Cli) -> None:
     folder = make_run(here / "runs") / "samples"
     write_samples(folder, [[90.0] * 361, [0.0] * 361, [95.0] * 361], infos=(*SLICES, WHOLE))
-    page = cli("stats", "latest").out
-    rows = [line.split("  ")[0] for line in page.splitlines() if line.startswith("n1 ")]
+    shown = cli("stats", "latest").out
+    rows = [line.split("  ")[0] for line in shown.splitlines() if line.startswith("n1 ")]
     assert rows == ["n1 0.0 MIG", "n1 0.1 MIG", "n1 1"]
-    assert "GPU 0.1 (MIG-aaaaaaaa) on n1" in page
+    assert "GPU 0.1 (MIG-aaaaaaaa) on n1" in shown
     found = document(cli, "latest")
     (unused,) = [item for item in found["advice"] if item["id"] == "gpu-unused"]
     assert [place["number"] for place in unused["places"]] == ["0.1"]
@@ -53,6 +55,14 @@ def test_of_gpus_with_unlike_memory_the_page_shows_the_fullest(here: Path, cli: 
     folder = make_run(here / "runs") / "samples"
     write_samples(folder, [[90.0] * 361] * 2, infos=(SLICES[0], WHOLE))
     assert "fullest 60.0/64.0 GiB" in cli("stats", "latest").out
+
+
+def test_of_gpus_whose_memory_is_unknown_none_is_the_highest() -> None:
+    gpus = (GpuUse(host="n1", index=0, utilization_percent=9.0), GpuUse(host="n1", index=1))
+    job = JobUse(job_id="7", elapsed_s=60.0, gpus=2, per_gpu=gpus)
+    text = page(Page(job=job), Style())
+    (row,) = [line for line in text.splitlines() if line.startswith("GPU memory")]
+    assert row.endswith(" ?")
 
 
 def test_idle_slices_are_told_apart(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hpckit.stats.summary.figures import (
     GpuUse,
     JobUse,
     NodeUse,
+    Requested,
     SourceNote,
     Summary,
 )
@@ -142,6 +143,15 @@ def test_means_made_of_a_gpus_impossible_share_are_suspect_too() -> None:
     gpu = replace(of_record.per_gpu[0], utilization_percent=100.9)
     sane = replace(of_record, per_gpu=(gpu, *of_record.per_gpu[1:]))
     assert merge(JOB, None, [sane]).suspect == over[:1]
+
+
+@pytest.mark.parametrize(("kind", "mig"), [("a100_1g.5gb", True), ("a100", False), (None, False)])
+def test_a_record_of_slices_is_of_slices(kind: str | None, mig: bool) -> None:
+    job = replace(JOB, requested=Requested(gpu_type=kind))
+    record = Answer(source=JS1, summary={}, per_gpu=(GpuUse(host="c1", index=0),))
+    assert [gpu.mig for gpu in merge(job, None, [record]).per_gpu] == [mig]
+    seen = account(per_gpu=(GpuUse(host="c1", index=0, utilization_percent=9.0),))
+    assert [gpu.mig for gpu in merge(job, seen, [record]).per_gpu] == [False]
 
 
 def test_sizes_and_hours_over_100_are_not_suspect() -> None:
