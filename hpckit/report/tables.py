@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.report.terminal import WIDEST, Style, blocks, duration, percent, size
+from hpckit.report.terminal import Style, blocks, duration, percent, size
 from hpckit.slurm.resized import row_word
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
@@ -89,8 +89,8 @@ def _gpu_cell(job: JobUse, text: str) -> str:
 
 
 def _named(label: str, width: int, row: str, style: Style) -> Iterator[str]:
-    """Yield a row behind its label; in a narrow page a long label stands above, uncut."""
-    if style.width < WIDEST and len(label) > width:
+    """Yield a row behind its label; a long label, whose end tells GPUs apart, stands above it."""
+    if len(label) > width:
         yield cut(label, style.width)
         label = ""
     yield f"{cut(label, width):<{width}}{row}"
