@@ -23,7 +23,7 @@ from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import too_little_read
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.summary.figures import SACCT, JobUse, attempt_words
+from hpckit.stats.summary.figures import SACCT, JobUse, attempt_words, numbers_of
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import counted, cut, in_line, listed, settings_text, state_colour
 
@@ -327,15 +327,18 @@ def notes_of(job: JobUse) -> Iterator[str]:
     That a node has no GPUs to read is no news of a job that did not ask for GPUs.
     """
     places: dict[str, list[str]] = {}
+    named = zip(job.per_gpu, numbers_of(job.per_gpu), strict=True)
+    gpus = {(gpu.host, gpu.uuid): f"GPU {number}" for gpu, number in named if number != "?"}
     asked = job.has_gpus or job.requested.gpus
     for note in job.notes:
         if note.code == "no_nvml" and not asked:
             continue
-        place = " ".join(part for part in (note.host, note.gpu and note.gpu[:12]) if part)
+        gpu = note.gpu and gpus.get((note.host or "", note.gpu), note.gpu[:12])
+        place = " ".join(part for part in (note.host, gpu) if part)
         places.setdefault(note.text, []).append(place)
     for text, where in places.items():
-        named = list(dict.fromkeys(place for place in where if place))
-        yield in_line(f"{listed(named, 3)}: {text}" if named else text)
+        known = list(dict.fromkeys(place for place in where if place))
+        yield in_line(f"{listed(known, 3)}: {text}" if known else text)
 
 
 def provenance(job: JobUse) -> str:

@@ -1,18 +1,22 @@
 """Two MIG slices of one GPU, which share its number: each page tells them apart."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hpckit.notify.idling import IdleGpus
-from hpckit.report.job_page import Page, page
+from hpckit.report.job_page import Page, notes_of, page
 from hpckit.report.terminal import Style
 from hpckit.stats.js1 import from_record
 from hpckit.stats.merge import merge
 from hpckit.stats.openmetrics import openmetrics
 from hpckit.stats.samples.records import GpuInfo, gpu_numbers
-from hpckit.stats.summary.figures import GpuUse, JobUse
+from hpckit.stats.summary.figures import GpuUse, JobUse, SourceNote
+from hpckit.stats.summary.summarise import gpu_notes
 from tests.conftest import Answer, document
 from tests.report.made import make_run, write_samples
 
@@ -63,6 +67,18 @@ def test_of_gpus_whose_memory_is_unknown_none_is_the_highest() -> None:
     text = page(Page(job=job), Style())
     (row,) = [line for line in text.splitlines() if line.startswith("GPU memory")]
     assert row.endswith(" ?")
+
+
+def test_a_note_says_which_gpu_other_jobs_used_too() -> None:
+    gpus = [GpuUse(host="n1", index=at, uuid=f"GPU-1234567{at}") for at in (0, 1)]
+    tallies: list[Any] = [
+        SimpleNamespace(host="n1", info=SimpleNamespace(uuid=gpu.uuid), confidence=word)
+        for gpu, word in zip(gpus * 2, ("verified", "shared") * 2, strict=True)
+    ]
+    job = JobUse(job_id="7", per_gpu=tuple(gpus), notes=tuple(gpu_notes(tallies, gpus)))
+    assert list(notes_of(job)) == ["n1 GPU 1: Processes of other jobs used this GPU too."]
+    other = SourceNote(code="gpu_error", text="Odd.", host="n1", gpu="GPU-abcdefghijkl")
+    assert list(notes_of(replace(job, notes=(other,)))) == ["n1 GPU-abcdefgh: Odd."]
 
 
 def test_idle_slices_are_told_apart(tmp_path: Path) -> None:
