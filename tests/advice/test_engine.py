@@ -174,6 +174,13 @@ def test_a_slice_is_not_sent_to_a_slice(rule: str, figures: dict[str, float]) ->
     assert rule != "low-gpu-memory" or "a MIG slice" in (found(mixed)[rule].action or "")
 
 
+def test_memory_of_a_gpu_that_nobody_read_may_be_full() -> None:
+    summary = {"gpu_memory_used_percent": 10.0, "gpu_utilization_percent": 50.0}
+    for peak in (GIB, None):
+        gpus = (gpu(), gpu(index=1, memory_peak_bytes=peak))
+        assert ("low-gpu-memory" in found(job(gpus=gpus, summary=summary))) == bool(peak)
+
+
 def test_a_straggler_among_gpus_of_different_types_is_called_so() -> None:
     for name, said in (("NVIDIA A100", False), ("Tesla T4", True), (None, False)):
         gpus = (gpu(), gpu(index=1, name=name, utilization_percent=40.0))
