@@ -165,6 +165,11 @@ class JobStats:
         job, value = self.job, self.job.summary.gpu_utilization_percent
         if value is None:
             raise JobError(f"Job {job.job_id}: GPU utilization is unknown.")
+        if "summary.gpu_utilization_percent" in job.suspect:
+            raise JobError(
+                f"Job {job.job_id}: GPU utilization is unknown: "
+                f"{job.origins['summary.gpu_utilization_percent']} says more than 100 % of a GPU."
+            )
         if (read := too_little_read(job)) is not None:
             raise JobError(
                 f"Job {job.job_id}: GPU utilization is unknown: its GPUs were read for "

@@ -22,6 +22,7 @@ from hpckit.group_report.rights import rights
 from hpckit.owners import is_mine_alone
 from hpckit.paths import CACHE, cache_folder, make_folder, refuse_foreign
 from hpckit.slurm.states import JobState
+from hpckit.text import by_number
 
 SETTLED_S = 86400.0
 # Slurm's moments are whole seconds, and a period's edges belong to it.
@@ -55,6 +56,9 @@ def allocations(
 ) -> tuple[list[Allocation], list[str]]:
     """Return every attempt that held nodes, from the cache as far as it goes; and what to say.
 
+    They are in one order, wherever they come from: by job. So names are numbered, equally
+    wasteful jobs listed and sums rounded alike.
+
     Args:
         asked: whose, and of which time.
         cluster: whose accounting answers; None: not known, so nothing is kept.
@@ -75,7 +79,7 @@ def allocations(
     settled = float(math.floor(min(asked.until, now - SETTLED_S)))
     if path and settled > (kept.until + _WORTH_S if kept else asked.since):
         _save(path, kept, rows, asked.since, settled)
-    return rows, notes
+    return sorted(rows, key=lambda row: (by_number(row.job_id), row.start)), notes
 
 
 def _added(kept: Kept, asked: Asked, notes: list[str]) -> list[Allocation] | None:

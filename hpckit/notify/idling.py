@@ -10,7 +10,7 @@ from pathlib import Path
 from hpckit.frozen import frozen
 from hpckit.sinks import ALL
 from hpckit.stats.samples.packing import SampleBlock
-from hpckit.stats.samples.records import SamplesPath, samples_files
+from hpckit.stats.samples.records import SamplesPath, gpu_numbers, samples_files
 from hpckit.stats.samples.tail import Follower
 from hpckit.units import format_seconds
 
@@ -87,9 +87,10 @@ class IdleGpus:
             clocks.look()
             if (header := clocks.samples.header) is None:
                 continue
-            for gpu, since in zip(header.gpus, clocks.since, strict=True):
+            numbers = gpu_numbers([(header.host, gpu.index) for gpu in header.gpus])
+            for number, since in zip(numbers, clocks.since, strict=True):
                 seconds = None if since is None else (clocks.last - since) / 1e6
-                rows.append((f"{header.host}:{gpu.index}", seconds))
+                rows.append((f"{header.host}:{number}", seconds))
         idle = [(name, s) for name, s in rows if s is not None and s >= least_s]
         hosts = {row.file.host for row in self._files.values()}
         complete = len(hosts) >= nodes and len(idle) == len(rows)

@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 from hpckit.pages.elements import Content, e, figure, section, table, with_code
 from hpckit.pages.frame import page
 from hpckit.pages.pictures import (
-    Picture,
     advice_data,
     attempt_data,
+    device_names,
     device_numbers,
     picture_data,
     picture_element,
@@ -30,7 +30,7 @@ from hpckit.stats.document import job_document
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.curves import Curves
-from hpckit.stats.summary.figures import JobUse, attempt_words, part_word
+from hpckit.stats.summary.figures import JobUse, attempt_words, numbers_of, part_word
 from hpckit.text import counted, settings_text
 
 Document = Mapping[str, Any]
@@ -73,6 +73,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
     shown = pictures(curves, logged.charts)
     numbers = device_numbers(shown)
     hosts = len({row.host for row in job.per_node} | {row.host for row in job.per_gpu})
+    names = device_names(job)
     data = {
         "kind": "job",
         "zone": zone(job.start),
@@ -80,7 +81,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         "width_s": curves.width_s if curves else 1,
         "moments": {"job": curves.times if curves else (), "training": logged.times},
         "breaks": logged.breaks,
-        "charts": [picture_data(picture, hosts, numbers) for picture in shown],
+        "charts": [picture_data(picture, hosts, names, numbers) for picture in shown],
         "attempts": attempt_data(job),
         "advice": advice_data(advice),
     }
@@ -91,8 +92,12 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         _figures(document, job),
         _advice(advice, drawn=bool(shown)),
         how_it_ended(found.known),
-        _over_time(shown, hosts, curves, [*_said_of_attempts(job, logged), *logged.left_out()]),
-        _tables(document, row_word(job.attempts)),
+        _over_time(
+            [picture_element(picture, hosts, names) for picture in shown],
+            curves,
+            [*_said_of_attempts(job, logged), *logged.left_out()],
+        ),
+        _tables(document, row_word(job.attempts), numbers_of(job.per_gpu)),
         what_was_submitted(found.known.run),
         _sources(job),
     )
@@ -216,7 +221,7 @@ def _said_of_attempts(job: JobUse, logged: Training) -> Sequence[str]:
 
 
 def _over_time(
-    shown: Sequence[Picture], hosts: int, curves: Curves | None, remarks: Sequence[str]
+    shown: Sequence[Element], curves: Curves | None, remarks: Sequence[str]
 ) -> Element | None:
     said = e("p", " ".join(remarks), class_="dim", id="remarks") if remarks else None
     if not shown:
@@ -231,14 +236,17 @@ def _over_time(
         e("p", _HELP.format(width=width), class_="dim", id="help"),
         said,
         e("noscript", e("p", "Without its script this page has tables, and no pictures.")),
-        e("div", (picture_element(picture, hosts) for picture in shown), class_="charts"),
+        e("div", shown, class_="charts"),
         e("div", class_="unseen", id="spoken", role="status", aria_live="polite"),
         id="pictures",
     )
 
 
-def _tables(document: Document, word: str) -> Iterator[Element]:
-    """Yield the tables; `word` is what each row of `attempts` is called."""
+def _tables(document: Document, word: str, numbers: Sequence[str]) -> Iterator[Element]:
+    """Yield the tables.
+
+    `word` is what each row of `attempts` is called, `numbers` what each GPU is on its node.
+    """
     for title, name, heads, columns in (
         ("GPUs", "per_gpu", ("GPU", "model"), _GPU_COLUMNS),
         ("Nodes", "per_node", ("node",), _NODE_COLUMNS),
@@ -259,7 +267,11 @@ def _tables(document: Document, word: str) -> Iterator[Element]:
         }
         cells = [
             [
-                *_names(name, row, rows[at - 1] if at else None),
+                *(
+                    _gpu_names(row, numbers[at])
+                    if name == "per_gpu"
+                    else _names(name, row, rows[at - 1] if at else None)
+                ),
                 *(figure(f"{name}.{at}.{key}", row[key]) for key in known.values()),
             ]
             for at, row in enumerate(rows)
@@ -270,14 +282,12 @@ def _tables(document: Document, word: str) -> Iterator[Element]:
             yield found
 
 
+def _gpu_names(row: Document, number: str) -> list[Content]:
+    return [f"{row['host']} {number}" + part_word(row["name"], part=row["mig"]), row["name"] or ""]
+
+
 def _names(name: str, row: Document, before: Document | None) -> list[Content]:
     """Return the first cells of a row: what it is about, and when; `before` is the row before."""
-    if name == "per_gpu":
-        index = "?" if row["index"] is None else row["index"]
-        return [
-            f"{row['host']} {index}" + part_word(row["name"], part=row["mig"]),
-            row["name"] or "",
-        ]
     if name == "per_node":
         return [str(row["host"])]
     away = away_before(before["end"], row["start"]) if before else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpckit.pages.pictures import Picture, device_numbers, device_of, label
+from hpckit.pages.pictures import Picture, device_names, device_numbers, device_of, label
 from hpckit.plotting import (
     BAND_ALPHA,
     BETWEEN,
@@ -251,7 +251,8 @@ def _names(drawing: Drawing, group: Sequence[int]) -> list[str]:
     if len(curves) > _MOST_LINES:
         kind = "GPUs" if curves[0].gpu else "nodes"
         return [f"mean of {len(curves)} {kind}", "each of them"]
-    return [label(curve, drawing.hosts) for curve in curves]
+    names = device_names(drawing.job)
+    return [label(curve, drawing.hosts, names) for curve in curves]
 
 
 def _of_group(drawing: Drawing, group: Sequence[int]) -> list[Curve]:

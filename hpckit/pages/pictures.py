@@ -12,7 +12,7 @@ from hpckit.report.step_samples import own_of_step
 from hpckit.slurm.resized import row_word
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.curves import Chart, Curve, Curves, make_curves, read_drawn
-from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.figures import JobUse, numbers_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +72,20 @@ def device_of(host: str | None, uuid: str | None = None) -> str:
     return "/".join(part for part in (host, uuid) if part)
 
 
-def label(curve: Curve, hosts: int) -> str:
-    """Name a device as briefly as the job allows."""
+def device_names(job: JobUse) -> dict[str, str]:
+    """Return the number on its node of each GPU, by what the page's data calls it."""
+    numbers = zip(job.per_gpu, numbers_of(job.per_gpu), strict=True)
+    return {
+        device_of(gpu.host, gpu.uuid): number for gpu, number in numbers if gpu.index is not None
+    }
+
+
+def label(curve: Curve, hosts: int, names: Mapping[str, str]) -> str:
+    """Name a device as briefly as the job allows; `names` are those of `device_names`."""
     if curve.gpu is None:
         return curve.host or ("steps repeated later" if curve.replaced else "rank 0")
-    name = f"GPU {curve.gpu[:12] if curve.index is None else curve.index}"
+    number = names.get(device_of(curve.host, curve.gpu), curve.index)
+    name = f"GPU {curve.gpu[:12] if number is None else number}"
     return name if hosts == 1 else f"{curve.host} {name}"
 
 
@@ -90,7 +99,9 @@ def device_numbers(shown: Sequence[Picture]) -> dict[str, int]:
     return found[True] | found[False]
 
 
-def picture_data(picture: Picture, hosts: int, numbers: Mapping[str, int]) -> dict[str, Any]:
+def picture_data(
+    picture: Picture, hosts: int, names: Mapping[str, str], numbers: Mapping[str, int]
+) -> dict[str, Any]:
     """Return what the script draws; a band's edges only where they differ from the mean."""
     return {
         "id": picture.id,
@@ -101,7 +112,7 @@ def picture_data(picture: Picture, hosts: int, numbers: Mapping[str, int]) -> di
         "lines": [
             {
                 "device": device_of(curve.host, curve.gpu),
-                "label": label(curve, hosts),
+                "label": label(curve, hosts, names),
                 "look": numbers.get(device_of(curve.host, curve.gpu), 0),
                 "mean": curve.mean,
                 **({"replaced": True} if curve.replaced else {}),
@@ -112,12 +123,12 @@ def picture_data(picture: Picture, hosts: int, numbers: Mapping[str, int]) -> di
     }
 
 
-def picture_element(picture: Picture, hosts: int) -> Element:
+def picture_element(picture: Picture, hosts: int, names: Mapping[str, str]) -> Element:
     """Return the place of a picture, and its table, which needs no script."""
     chart = picture.chart
     title = f"{picture.title}, {chart.unit}" if chart.unit else picture.title
     heads = ("device", "lowest", "mean of the means", "highest")
-    rows = [[label(curve, hosts), *_spread(curve)] for curve in chart.curves]
+    rows = [[label(curve, hosts, names), *_spread(curve)] for curve in chart.curves]
     return e(
         "figure",
         e("figcaption", e("h3", picture.title), e("span", chart.unit, class_="unit")),

@@ -10,6 +10,7 @@ from hpckit.report.peaks import (
     attempt_names,
     gpu_memory_peak,
     gpu_util_peak,
+    has_batch_alone,
     has_lost,
     memory_peak,
 )
@@ -176,12 +177,17 @@ def _figures(ran: Sequence[JobUsage], newest: JobUsage) -> dict[str, float | int
         "cpu_s": cpu_s,
         "cpu_efficiency_percent": _cpu_efficiency(cpu_s, ran),
         "memory_efficiency_percent": peak / limit * 100 if peak is not None and limit else None,
-        # What one node used can only be told where there is one.
-        "memory_peak_bytes": peak if nodes == {1} else None,
+        # What one node used can only be told where there is one, or one alone has a step.
+        "memory_peak_bytes": peak if nodes == {1} or _on_first_node(ran) else None,
         "memory_limit_bytes": newest.memory_limit_bytes_per_node,
         "gpu_utilization_peak_percent": gpu_util_peak(*ran).value,
         "gpu_memory_peak_bytes": _whole(gpu_memory_peak(*ran)) if gpus == {1} else None,
     }
+
+
+def _on_first_node(ran: Sequence[JobUsage]) -> bool:
+    """Say whether all attempts had as many nodes, and a step on the first one alone."""
+    return len({usage.alloc_nodes for usage in ran}) == 1 and all(map(has_batch_alone, ran))
 
 
 def _whole(peak: Peak) -> int | None:
@@ -198,6 +204,12 @@ def _limits(ran: Sequence[JobUsage]) -> Iterator[Remark]:
     if gpus == {1} and not peaks[-1][2].low:
         # Where it is not known, GPU peaks are not, and this is said above.
         peaks.append(("GPU memory", _GPU_PEAKS[1:], replace(gpu_memory_peak(*ran), why=None)))
+    if {usage.alloc_nodes for usage in ran} != {1} and _on_first_node(ran):
+        # What a script started elsewhere without Slurm (ssh) may have used more.
+        text = "CPU memory of a node is a lower bound: Slurm knows of no step on the other nodes."
+        note = SourceNote(code="at_least", text=text)
+        if peaks[0][2].value is not None:
+            yield Remark(figures=_MEMORY[:1], note=note, at_least=True)
     for label, figures, peak in peaks:
         if peak.why:
             text = f"{label} not measured by Slurm: {peak.why}."

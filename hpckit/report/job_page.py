@@ -23,7 +23,7 @@ from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import too_little_read
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.summary.figures import SACCT, JobUse, attempt_words
+from hpckit.stats.summary.figures import SACCT, JobUse, attempt_words, numbers_of
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import counted, cut, in_line, listed, settings_text, state_colour
 
@@ -168,11 +168,20 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     yield _memory(
         "GPU memory",
         summary.gpu_memory_used_percent,
-        ("highest " if len(job.per_gpu) > 1 else "")
-        + _of(summary.gpu_memory_peak_bytes, summary.gpu_memory_total_bytes),
+        _gpu_peak(job),
         style,
     )
     yield from _metrics(GPU, job, style)
+
+
+def _gpu_peak(job: JobUse) -> str:
+    """Return the highest memory of one GPU; where they have not as much, of the fullest."""
+    known = [gpu for gpu in job.per_gpu if gpu.memory_used_percent is not None]
+    if len({gpu.memory_total_bytes for gpu in known}) > 1:
+        fullest = max(known, key=lambda gpu: gpu.memory_used_percent or 0.0)
+        return f"fullest {_of(fullest.memory_peak_bytes, fullest.memory_total_bytes)}"
+    peak = _of(job.summary.gpu_memory_peak_bytes, job.summary.gpu_memory_total_bytes)
+    return f"highest {peak}" if peak and len(job.per_gpu) > 1 else peak
 
 
 def _metrics(metrics: Iterable[Metric], job: JobUse, style: Style) -> Iterator[str]:
@@ -318,15 +327,18 @@ def notes_of(job: JobUse) -> Iterator[str]:
     That a node has no GPUs to read is no news of a job that did not ask for GPUs.
     """
     places: dict[str, list[str]] = {}
+    named = zip(job.per_gpu, numbers_of(job.per_gpu), strict=True)
+    gpus = {(gpu.host, gpu.uuid): f"GPU {number}" for gpu, number in named if number != "?"}
     asked = job.has_gpus or job.requested.gpus
     for note in job.notes:
         if note.code == "no_nvml" and not asked:
             continue
-        place = " ".join(part for part in (note.host, note.gpu and note.gpu[:12]) if part)
+        gpu = note.gpu and gpus.get((note.host or "", note.gpu), note.gpu[:12])
+        place = " ".join(part for part in (note.host, gpu) if part)
         places.setdefault(note.text, []).append(place)
     for text, where in places.items():
-        named = list(dict.fromkeys(place for place in where if place))
-        yield in_line(f"{listed(named, 3)}: {text}" if named else text)
+        known = list(dict.fromkeys(place for place in where if place))
+        yield in_line(f"{listed(known, 3)}: {text}" if known else text)
 
 
 def provenance(job: JobUse) -> str:

@@ -69,6 +69,11 @@ def memory_peak(*attempts: JobUsage) -> Peak:
     return Peak(value=peak, low=_unmeasured(unseen, attempts) or short)
 
 
+def has_batch_alone(job: JobUsage) -> bool:
+    """Say whether the script is all that Slurm knows of a job: it runs on the first node."""
+    return {step.step for step in _working(job)} == {"batch"}
+
+
 def gpu_util_peak(*attempts: JobUsage) -> Peak:
     """Return the highest gpuutil of any step, divided by the step's GPUs: a peak, not a mean."""
     told = [

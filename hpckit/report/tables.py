@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.report.terminal import WIDEST, Style, blocks, duration, percent, size
+from hpckit.report.terminal import Style, blocks, duration, percent, size
 from hpckit.slurm.resized import row_word
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough, total
-from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, part_word
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, numbers_of, part_word
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import by_number, counted, cut, in_line
 
@@ -24,6 +24,11 @@ def gpu_rows(
     """Yield a row per GPU: what it did, and when."""
     if not job.per_gpu:
         return
+    numbers = dict(zip(map(id, job.per_gpu), numbers_of(job.per_gpu), strict=True))
+
+    def label(gpu: GpuUse) -> str:
+        return in_line(f"{gpu.host} {numbers[id(gpu)]}") + part_word(gpu.name, part=gpu.mig)
+
     gpus = sorted(job.per_gpu, key=lambda gpu: (by_number(gpu.host), gpu.index or 0))
     shown = gpus if everything or len(gpus) <= _MOST_GPUS else _worst(gpus)
     more = [row for row in GPU if row.column and any(_of(row, gpu) is not None for gpu in shown)]
@@ -34,7 +39,7 @@ def gpu_rows(
     head = f"  {'util':>5} {'idle':>5} {'mem':>5}"
     head += "".join(f" {row.column:>5}" for row in more)
     head += f" {'W':>5}" + (f" {'read':>5}" if partly else "") + "  "
-    width = min(max(len(_label(gpu)) for gpu in shown), 22, max(style.width - len(head), 3))
+    width = min(max(len(label(gpu)) for gpu in shown), 22, max(style.width - len(head), 3))
     head = f"{'GPU':<{width}}{head}"
     room = style.width - len(head)
     below = room < _LEAST_LINE
@@ -51,7 +56,7 @@ def gpu_rows(
         watts = f"{gpu.power_watts_mean:.0f}" if gpu.power_watts_mean is not None else "?"
         line += f" {watts:>5}" + (f" {_short(gpu.covered_percent)}" if partly else "")
         drawn = axis.line(gpu, style)
-        yield from _named(_label(gpu), width, line + ("" if below else f"  {drawn}"), style)
+        yield from _named(label(gpu), width, line + ("" if below else f"  {drawn}"), style)
         if below and timelines:
             yield f"  {drawn}"
     if len(shown) < len(gpus):
@@ -84,8 +89,8 @@ def _gpu_cell(job: JobUse, text: str) -> str:
 
 
 def _named(label: str, width: int, row: str, style: Style) -> Iterator[str]:
-    """Yield a row behind its label; in a narrow page a long label stands above, uncut."""
-    if style.width < WIDEST and len(label) > width:
+    """Yield a row behind its label; a long label, whose end tells GPUs apart, stands above it."""
+    if len(label) > width:
         yield cut(label, style.width)
         label = ""
     yield f"{cut(label, width):<{width}}{row}"
@@ -104,11 +109,6 @@ def _worst(gpus: Sequence[GpuUse]) -> list[GpuUse]:
     known = sorted(gpus, key=lambda gpu: (not gpu.lost, gpu.utilization_percent or 0.0))
     known = known[:_MOST_GPUS]
     return [gpu for gpu in gpus if gpu in known]
-
-
-def _label(gpu: GpuUse) -> str:
-    index = "?" if gpu.index is None else gpu.index
-    return in_line(f"{gpu.host} {index}") + part_word(gpu.name, part=gpu.mig)
 
 
 def _of(metric: Metric, gpu: GpuUse) -> float | None:

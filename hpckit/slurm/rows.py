@@ -101,13 +101,20 @@ def count_gpus(tres: dict[str, str]) -> int | None:
 
 
 def gpu_type(tres: dict[str, str]) -> str | None:
-    """Return the type of an allocation's GPUs; None if it has none, or several."""
+    """Return the type of an allocation's GPUs; None if it has none, or several.
+
+    Slurm lists the types that AccountingStorageTRES names: the others are in the number alone.
+    """
     types = [
         name.removeprefix("gres/gpu:")
         for name in tres
         if name.startswith("gres/gpu:") and parse_count(tres[name]) != 0
     ]
-    return types[0] if len(types) == 1 else None
+    if len(types) != 1:
+        return None
+    every = parse_count(tres.get("gres/gpu", ""))
+    of_type = parse_count(tres[f"gres/gpu:{types[0]}"])
+    return types[0] if every is None or of_type is None or of_type >= every else None
 
 
 def new_mark() -> str:

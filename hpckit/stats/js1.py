@@ -14,7 +14,15 @@ from hpckit.files import parse_json
 from hpckit.frozen import frozen
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.coverage import enough, highest, mean, share, total
-from hpckit.stats.summary.figures import JS1, GpuUse, JobUse, NodeUse, SourceNote
+from hpckit.stats.summary.figures import (
+    JS1,
+    GpuUse,
+    JobUse,
+    NodeUse,
+    SourceNote,
+    numbers_of,
+)
+from hpckit.text import by_number
 
 # sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
 _MARK = r"(?i)JS1:([A-Za-z0-9+/=]+)"
@@ -107,15 +115,8 @@ def _node(node: NodeUse, job: JobUse) -> dict[str, Any]:
 
 def _keyed(gpus: Sequence[GpuUse]) -> dict[str, GpuUse]:
     """Name GPUs by their index, and slices, which share one, by index and number."""
-    alike: dict[int, list[GpuUse]] = {}
-    for gpu in gpus:
-        if gpu.index is not None:
-            alike.setdefault(gpu.index, []).append(gpu)
-    return {
-        str(index) if len(group) == 1 else f"{index}.{number}": gpu
-        for index, group in alike.items()
-        for number, gpu in enumerate(group)
-    }
+    named = zip(numbers_of(gpus), gpus, strict=True)
+    return {number: gpu for number, gpu in named if gpu.index is not None}
 
 
 def from_record(
@@ -248,13 +249,14 @@ def _gpu_uses(host: str, row: Mapping[str, Any], elapsed: float | None) -> tuple
         GpuUse(
             host=host,
             index=_index(index),
+            mig="." in index,
             utilization_percent=as_number(utilization.get(index)),
             memory_peak_bytes=(peak := _bytes(used.get(index))),
             memory_total_bytes=(most := _bytes(limit.get(index))),
             memory_used_percent=share([peak], [most]),
             hours=elapsed / 3600 if elapsed else None,
         )
-        for index in sorted({*utilization, *used, *limit})
+        for index in sorted({*utilization, *used, *limit}, key=by_number)
     )
 
 

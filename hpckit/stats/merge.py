@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hpckit.frozen import frozen
+from hpckit.slurm.nodes import is_slice
 from hpckit.stats.summary.coverage import enough_of_each
 from hpckit.stats.summary.figures import (
     JS1,
@@ -35,6 +36,12 @@ RANKED = (SAMPLES, JS1, PROMETHEUS, SACCT, SSTAT, SQUEUE, SCONTROL, RANKS, LOCAL
 _SHARE = "percent"
 # What rows of one source are worth nothing without: a sampler may see GPUs that it cannot read.
 _TELLING = {"per_node": "cpu_efficiency_percent", "per_gpu": "utilization_percent"}
+# What a job and a node have of their GPUs. No GPU does more than it can, so one above
+# 100 % makes these wrong, too; cores and memory may be more than the cluster gave.
+_OF_GPUS = {
+    "gpu_utilization_percent": "utilization_percent",
+    "gpu_memory_used_percent": "memory_used_percent",
+}
 # sacct rounds to seconds, and counters are read some milliseconds apart.
 _TOLERANCE = 1.0
 _COVERAGE = "summary.gpu_coverage_percent"
@@ -89,7 +96,7 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         job,
         summary=Summary(**figures),
         per_node=rows["per_node"].per_node if rows["per_node"] else (),
-        per_gpu=rows["per_gpu"].per_gpu if rows["per_gpu"] else (),
+        per_gpu=tuple(_gpus(job, rows["per_gpu"])) if rows["per_gpu"] else (),
         attempts=account.attempts if account else job.attempts,
         notes=(
             *job.notes,
@@ -124,6 +131,13 @@ def _with_rows(answers: Sequence[Answer], name: str, figure: str) -> Answer | No
     return next(telling, there[0] if there else None)
 
 
+def _gpus(job: JobUse, answer: Answer) -> Iterator[GpuUse]:
+    """Yield a source's GPUs: where it does not know of slices, the type that Slurm gave tells."""
+    told = answer.source != SAMPLES and is_slice(job.requested.gpu_type)
+    for gpu in answer.per_gpu:
+        yield replace(gpu, mig=True) if told and not gpu.mig else gpu
+
+
 def too_little_read(job: JobUse) -> float | None:
     """Return for how much of their time GPUs were read, if this is too little for their mean.
 
@@ -152,23 +166,52 @@ def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> Iterator[
 
 
 def _suspects(job: JobUse) -> Iterator[str]:
-    """Name every share over 100 %."""
+    """Name every share over 100 %, and every mean that is made of such a share of a GPU."""
+    yield from _over(job)
+    yield from _made_of_over(job)
+
+
+def _over(job: JobUse) -> Iterator[str]:
     rows: list[tuple[str, Any]] = [("summary", job.summary)]
     rows += [(f"per_node.{at}", node) for at, node in enumerate(job.per_node)]
     rows += [(f"per_gpu.{at}", gpu) for at, gpu in enumerate(job.per_gpu)]
     for prefix, row in rows:
         for field in fields(row):
-            value = getattr(row, field.name)
-            if field.name.endswith(_SHARE) and value is not None and value > 100 + _TOLERANCE:
+            if field.name.endswith(_SHARE) and _is_over(getattr(row, field.name)):
                 yield f"{prefix}.{field.name}"
 
 
+def _is_over(share: float | None) -> bool:
+    return share is not None and share > 100 + _TOLERANCE
+
+
+def _made_of_over(job: JobUse) -> Iterator[str]:
+    """Name what is itself not over 100 %, but of the same source as the GPUs' rows."""
+    origins = job.origins
+    for name, of_gpus in _OF_GPUS.items():
+        hosts = {gpu.host for gpu in job.per_gpu if _is_over(getattr(gpu, of_gpus))}
+        made: list[tuple[str, str, Any]] = []
+        if hosts:
+            made.append((f"summary.{name}", f"summary.{name}", job.summary))
+            made += [
+                (f"per_node.{at}.{name}", "per_node", node)
+                for at, node in enumerate(job.per_node)
+                if node.host in hosts
+            ]
+        for path, origin, row in made:
+            value = getattr(row, name, None)
+            same = origins.get(origin) == origins.get("per_gpu")
+            if value is not None and same and not _is_over(value):
+                yield path
+
+
 def _suspect_notes(job: JobUse) -> Iterator[SourceNote]:
-    names = list(_suspects(job))
+    names, made = list(_over(job)), list(_made_of_over(job))
     if names:
+        these = f"these figures, or what is made of them ({', '.join(made)})"
         yield SourceNote(
             code="suspect",
             text=f"Over 100 %: {', '.join(names)}. Either this cluster does not hold jobs to the "
-            "cores and memory that they asked for, or a source is wrong. No advice uses these "
-            "figures.",
+            "cores and memory that they asked for, or a source is wrong. No advice uses "
+            f"{these if made else 'these figures'}.",
         )

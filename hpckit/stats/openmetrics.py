@@ -16,7 +16,7 @@ from typing import Any
 
 from hpckit.slurm.resized import by_attempt
 from hpckit.stats.document import field_texts
-from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary, numbers_of
 from hpckit.text import in_line
 
 # Endings of figures that are units, as OpenMetrics spells them.
@@ -112,8 +112,10 @@ def _samples(job: JobUse) -> Iterator[Sample]:
     yield from _row("job", job.summary, own)
     for node in job.per_node:
         yield from _row("node", node, {**own, "host": node.host})
-    for gpu in job.per_gpu:
-        place = {"host": gpu.host, "gpu": gpu.index, "uuid": gpu.uuid}
+    for gpu, number in zip(job.per_gpu, numbers_of(job.per_gpu), strict=True):
+        # Two lines may not have the same labels, and slices share an index.
+        named = gpu.index if gpu.uuid or gpu.index is None else number
+        place = {"host": gpu.host, "gpu": named, "uuid": gpu.uuid}
         yield from _row("gpu", gpu, own | place)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.summary.figures import GpuUse, JobUse, Stalls
 from tests.advice.cases import CASES, one, two
-from tests.advice.made import RULES, SITE, cpu_job, cpu_node, found, gpu, job, node
+from tests.advice.made import GIB, RULES, SITE, cpu_job, cpu_node, found, gpu, job, node
 
 UNUSED = {"utilization_percent": 0.0, "utilization_peak_percent": 0.0}
 
@@ -153,7 +153,48 @@ def test_slices_are_told_apart_and_gpus_without_index_too() -> None:
         GpuUse(host="c1", **UNUSED),
     )
     message = found(job(gpus=slices))["gpu-unused"].message
-    assert "0 (MIG-aaaaaaaa), 0 (MIG-bbbbbbbb), ?" in message
+    assert "0.0 (MIG-aaaaaaaa), 0.1 (MIG-bbbbbbbb), ?" in message
+
+
+@pytest.mark.parametrize(
+    ("rule", "figures"),
+    [
+        ("low-gpu-utilization", {"utilization_percent": 10.0}),
+        ("low-gpu-memory", {"utilization_percent": 70.0}),
+        ("busy-but-empty", {"busy_sm_percent": 4.0}),
+    ],
+)
+def test_a_slice_is_not_sent_to_a_slice(rule: str, figures: dict[str, float]) -> None:
+    summary = {"gpu_memory_used_percent": 10.0}
+    for mig in (False, True):
+        one = job(gpus=(gpu(mig=mig, **figures),), requested={"gpus_per_node": 1}, summary=summary)
+        action = found(one)[rule].action or ""
+        assert ("a MIG slice" in action, "a smaller slice" in action.lower()) == (not mig, mig)
+    mixed = job(gpus=(gpu(mig=True, **figures), gpu(index=1, **figures)), summary=summary)
+    assert rule != "low-gpu-memory" or "a MIG slice" in (found(mixed)[rule].action or "")
+
+
+def test_memory_of_a_gpu_that_nobody_read_may_be_full() -> None:
+    summary = {"gpu_memory_used_percent": 10.0, "gpu_utilization_percent": 50.0}
+    for peak in (GIB, None):
+        gpus = (gpu(), gpu(index=1, memory_peak_bytes=peak))
+        assert ("low-gpu-memory" in found(job(gpus=gpus, summary=summary))) == bool(peak)
+
+
+def test_a_straggler_among_gpus_of_different_types_is_called_so() -> None:
+    for name, said in (("NVIDIA A100", False), ("Tesla T4", True), (None, False)):
+        gpus = (gpu(), gpu(index=1, name=name, utilization_percent=40.0))
+        evidence = found(job(gpus=gpus))["straggler-gpu"].evidence
+        assert evidence.endswith("90 %, among GPUs of different types." if said else "is 90 %.")
+
+
+def test_a_smaller_gpu_must_have_room_for_the_highest_use_of_one() -> None:
+    """Of 9, 3 and 1 of 18 GiB, a quarter is in use together; a quarter of a GPU is not enough."""
+    peaks = [gpu(index=at, mig=True, utilization_percent=70.0, memory_peak_bytes=size * GIB)
+             for at, size in enumerate((9, 3, 1))]  # fmt: skip
+    summary = {"gpu_memory_used_percent": 100 * 13 / 54, "gpu_memory_peak_bytes": 9 * GIB}
+    action = found(job(gpus=tuple(peaks), summary=summary))["low-gpu-memory"].action or ""
+    assert action.endswith("a smaller slice is enough, if it has more than 9.0 GiB of memory.")
 
 
 def test_a_gpu_never_used_is_not_also_hardly_used() -> None:

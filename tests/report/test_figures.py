@@ -96,9 +96,8 @@ def test_means_peaks_and_idle_time_are_those_of_slow_sums(
     assert gpu.covered_percent is None or gpu.covered_percent <= 100
     assert gpu.hours == pytest.approx(total / 3.6e9)
     busy = [time for time, (_, used, *_) in zip(times, drawn, strict=True) if (used or 0) >= 10]
-    if busy:  # what a GPU did after it was last read is not known
-        readings = zip(times, (row[1:] for row in drawn), strict=True)
-        seen = max(time for time, row in readings if any(value is not None for value in row))
+    if busy:  # what a GPU did after its utilization was last read is not known
+        seen = max(time for time, row in zip(times, drawn, strict=True) if row[1] is not None)
         if gpu.idle_tail_s is None:
             assert times[-1] - seen > 0
         else:
@@ -199,6 +198,19 @@ def test_regular_pauses_are_found_with_what_the_cores_did(tmp_path: Path) -> Non
     steady = read_columns(write_samples(tmp_path / "steady", [[90.0] * 120]), 0)
     assert steady is not None
     assert summarise([steady]).per_gpu[0].stalls is None
+
+
+@pytest.mark.parametrize("read", [40, 320])
+def test_a_gpu_whose_utilization_is_read_no_more_has_no_idle_tail(
+    tmp_path: Path, read: int
+) -> None:
+    """Its memory and energy are; it may be at work. Of 60 min, 53 are enough to say something."""
+    used = [90.0] * 30 + [0.0] * 331
+    found = read_columns(write_samples(tmp_path, [used], stopped={"utilization_permille": read}), 0)
+    assert found is not None
+    (one,) = summarise([found]).per_gpu
+    assert one.covered_percent == 100
+    assert one.idle_tail_s == (None if read == 40 else 2900)
 
 
 def test_a_lost_gpu_keeps_its_energy_and_has_no_idle_tail(tmp_path: Path) -> None:

@@ -153,6 +153,24 @@ def test_any_later_report_equals_one_that_asks_for_all(
     assert again == third == report(cli, *words)
 
 
+@pytest.mark.parametrize("words", [(), ("--anonymous",)])
+def test_equally_wasteful_jobs_and_numbers_for_names_keep_their_order(
+    database: Database, cli: Cli, words: tuple[str, ...]
+) -> None:
+    """sacct goes by job, and what is kept by end; of each user's jobs one fails at once."""
+    database.rows = [
+        row(str(job), NOW - (20 - day) * DAY, 2, User=user, State="FAILED")
+        for job, day, user in ((9, 6, "ann"), (10, 2, "bob"), (11, 4, "bob"), (12, 19.5, "ann"))
+    ]  # fmt: skip
+    database.rows.append(row("13", NOW - 15 * DAY, 1, User="ann", State="FAILED"))
+    database.save()
+    first = report(cli, *words)
+    assert report(cli, *words) == first
+    listed = [job["job_id"] for job in first["wasteful"]]
+    assert listed == (["job 1", "job 2", "job 3", "job 4", "job 5"] if words else
+                      ["9", "10", "11", "12", "13"])  # fmt: skip
+
+
 def test_what_changed_late_is_seen(database: Database, cli: Cli, here: Path) -> None:
     """A row that slurmdbd got late, of a job that ended an hour ago."""
     before = report(cli)["total"]["jobs"]

@@ -34,6 +34,9 @@ JOB = {
     "AllocTRES": "billing=4,cpu=4,gres/gpu:h200=2,gres/gpu=2,mem=64G,node=1", "ReqMem": "64G",
     "TotalCPU": "02:00:00", "JobName": "train", "SubmitLine": "sbatch job.sh",
 }  # fmt: skip
+TWO = {
+    "NodeList": "n[1-2]", "NNodes": "2", "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2",
+}  # fmt: skip
 USED = "cpu=02:00:00,energy=0,gres/gpumem=40G,gres/gpuutil=150,mem=16G"
 STEP = JOB | {
     "JobID": "7.batch", "JobIDRaw": "7.batch", "User": "", "JobName": "batch", "NTasks": "1",
@@ -201,12 +204,16 @@ CASES: dict[str, tuple[Sequence[Row], dict[str, Any]]] = {
         [JOB | {"NodeList": "n[1-2]", "NNodes": "2",
                 "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"},
          step(AllocTRES="cpu=2,gres/gpu=2,mem=32G,node=1")], {"nodes": 2,
-                    "memory": None, "limit": 32}),
+                    "memory": 16, "memory_share": 25, "limit": 32}),
+    "two nodes with a step on both": (
+        [JOB | TWO, step(AllocTRES="mem=32G,node=1"),
+         step("0", NodeList="n[1-2]", NNodes="2", Start="Unknown", MaxRSS="")],
+        {"nodes": 2, "cpu": 100, "cpu_s": 14400, "memory": None, "limit": 32}),
     "two nodes with memory by core": (
         [JOB | {"NodeList": "n[1-2]", "NNodes": "2",
                 "AllocTRES": "cpu=4,gres/gpu=2,mem=64G,node=2"},
          step(AllocTRES="cpu=3,gres/gpu=2,mem=48G,node=1")], {"nodes": 2,
-                    "memory": None, "limit": None}),
+                    "memory": 16, "limit": None}),
     "nodes that cannot be read": (both(NodeList="n[1-"), {}),
     "no list of nodes": (both(NodeList="None assigned"), {}),
     # What it used ---------------------------------------------------------------------------
@@ -332,6 +339,14 @@ def test_what_is_at_least_so_much_is_no_ground_for_advice(account: Any) -> None:
     assert job["summary"]["memory_efficiency_percent"] == 25
     memory = ["summary.memory_peak_bytes", "summary.memory_efficiency_percent"]
     assert job["at_least"] == [*memory, "summary.gpu_utilization_peak_percent"]
+
+
+def test_what_a_script_had_on_its_node_is_at_least_what_a_node_had(account: Any) -> None:
+    (job,) = account([JOB | TWO, step(AllocTRES="mem=32G,node=1")])
+    assert job["summary"]["memory_peak_bytes"] == 16 * GIB
+    assert job["at_least"] == ["summary.memory_peak_bytes"]
+    (note,) = [row["text"] for row in job["notes"] if row["code"] == "at_least"]
+    assert note.startswith("CPU memory of a node is a lower bound: Slurm knows of no step on the ")
 
 
 def test_a_job_that_ended_without_a_node_never_had_one(account: Any) -> None:

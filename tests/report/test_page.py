@@ -238,6 +238,14 @@ def _lines(host: str) -> list[Timeline]:
     ]
 
 
+def test_gpus_of_a_node_with_a_long_name_are_told_apart() -> None:
+    host = "gpu-node-of-the-faculty-0123"
+    gpus = tuple(GpuUse(host=host, index=at, utilization_percent=9.0 + at) for at in range(2))
+    lines = page(Page(job=JobUse(job_id="1", per_gpu=gpus)), Style()).splitlines()
+    for at in range(2):
+        assert lines[lines.index(f"{host} {at}") + 1].split()[0] == ("9%", "10%")[at]
+
+
 def test_a_narrow_page_of_many_jobs_has_room_for_every_figure() -> None:
     jobs = [
         replace(_full("n"), job_id=f"1234567_{at}", parameters={"learning-rate": "0.001"})

@@ -13,9 +13,10 @@ from hpckit.api import job_stats
 from hpckit.errors import JobError
 from hpckit.job_ends.tracebacks import OUT_OF_MEMORY_SAMPLED
 from hpckit.report.terminal import Style, blocks, style_of
-from hpckit.stats.js1 import decode
+from hpckit.stats.js1 import decode, from_record
+from hpckit.stats.merge import merge
 from hpckit.stats.samples.records import Note
-from hpckit.stats.summary.figures import GpuUse
+from hpckit.stats.summary.figures import GpuUse, JobUse
 from tests.conftest import Answer, document
 from tests.js1 import encode
 from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples
@@ -131,7 +132,7 @@ def test_what_is_below_a_limit_is_written_so(run: Path, cli: Cli, monkeypatch) -
     """Not `40.0 %, below 40 %`."""
     for used, shown in ((39.96, "39.96"), (39.9, "39.9"), (40 - 2**-40, "39.999999999999")):
         summary = SimpleNamespace(gpu_utilization_percent=used)
-        job = SimpleNamespace(job_id="1", summary=summary, per_gpu=())
+        job = SimpleNamespace(job_id="1", summary=summary, per_gpu=(), suspect=())
         monkeypatch.setattr(job_stats, "too_little_read", lambda _job: None)
         with pytest.raises(JobError, match=f" is {shown}[0-9]* %, below 40 %"):
             job_stats.JobStats(job=job).check_utilization(40.0)
@@ -156,12 +157,24 @@ def test_the_gate_wants_to_know_of_each_gpu_that_was_read(monkeypatch, read: boo
         GpuUse(host="n1", covered_percent=100.0 if read else 0.0),
     )
     summary = SimpleNamespace(gpu_utilization_percent=90.0)
-    job = SimpleNamespace(job_id="1", summary=summary, per_gpu=gpus)
+    job = SimpleNamespace(job_id="1", summary=summary, per_gpu=gpus, suspect=())
     monkeypatch.setattr(job_stats, "too_little_read", lambda _job: None)
     if not read:
         job_stats.JobStats(job=job).check_utilization(40.0)
         return
     with pytest.raises(JobError, match="GPU utilization is unknown of 1 of its 2 GPUs"):
+        job_stats.JobStats(job=job).check_utilization(40.0)
+
+
+def test_the_gate_does_not_trust_a_mean_with_an_impossible_gpu() -> None:
+    record = {
+        "gpus": 2,
+        "total_time": 3600,
+        "nodes": {"n1": {"gpu_utilization": {"0": 0, "1": 150}}},
+    }
+    job = merge(JobUse(job_id="7"), None, [from_record(record)])
+    assert job.summary.gpu_utilization_percent == 75
+    with pytest.raises(JobError, match="is unknown: JS1 says more than 100 % of a GPU"):
         job_stats.JobStats(job=job).check_utilization(40.0)
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hpckit.stats.summary.figures import (
     GpuUse,
     JobUse,
     NodeUse,
+    Requested,
     SourceNote,
     Summary,
 )
@@ -118,6 +120,38 @@ def test_a_suspect_figure_silences_nothing_else() -> None:
     assert job.suspect == names
     assert [note.code for note in job.notes] == ["a", "b", "suspect"]
     assert all(name in job.notes[-1].text for name in names)
+
+
+def test_means_made_of_a_gpus_impossible_share_are_suspect_too() -> None:
+    gpus = (("c1", 150.0), ("c1", 10.0), ("c2", 40.0))
+    of_record = Answer(
+        source=JS1,
+        summary={"gpu_utilization_percent": 66.7, "cpu_efficiency_percent": 50.0},
+        per_gpu=tuple(GpuUse(host=host, utilization_percent=value) for host, value in gpus),
+        per_node=(
+            NodeUse(host="c1", cpu_efficiency_percent=120.0, gpu_utilization_percent=80.0),
+            NodeUse(host="c2", cpu_efficiency_percent=20.0, gpu_utilization_percent=40.0),
+        ),
+    )
+    job = merge(JOB, None, [of_record])
+    over = ("per_node.0.cpu_efficiency_percent", "per_gpu.0.utilization_percent")
+    # Of cores, a job may have used more than it asked for: that mean is one.
+    made = ("summary.gpu_utilization_percent", "per_node.0.gpu_utilization_percent")
+    assert job.suspect == (*over, *made)
+    assert f"Over 100 %: {', '.join(over)}. " in job.notes[-1].text
+    assert job.notes[-1].text.endswith(f"or what is made of them ({', '.join(made)}).")
+    gpu = replace(of_record.per_gpu[0], utilization_percent=100.9)
+    sane = replace(of_record, per_gpu=(gpu, *of_record.per_gpu[1:]))
+    assert merge(JOB, None, [sane]).suspect == over[:1]
+
+
+@pytest.mark.parametrize(("kind", "mig"), [("a100_1g.5gb", True), ("a100", False), (None, False)])
+def test_a_record_of_slices_is_of_slices(kind: str | None, mig: bool) -> None:
+    job = replace(JOB, requested=Requested(gpu_type=kind))
+    record = Answer(source=JS1, summary={}, per_gpu=(GpuUse(host="c1", index=0),))
+    assert [gpu.mig for gpu in merge(job, None, [record]).per_gpu] == [mig]
+    seen = account(per_gpu=(GpuUse(host="c1", index=0, utilization_percent=9.0),))
+    assert [gpu.mig for gpu in merge(job, seen, [record]).per_gpu] == [False]
 
 
 def test_sizes_and_hours_over_100_are_not_suspect() -> None:

@@ -116,6 +116,7 @@ def test_a_cpu_time_is_read_or_unknown(text: str, seconds: float | None) -> None
         ("gres/gpu:a100=3,gres/gpu:v100=1", 4, None),
         ("gres/gpu:a100=3,gres/gpu:v100=0,gres/gpu=3", 3, "a100"),
         ("gres/gpu:1g.10gb=2,gres/gpu=2", 2, "1g.10gb"),
+        ("gres/gpu:a100=1,gres/gpu=3", 3, None),  # the others' type is not in the list
         ("gres/gpu=0", 0, None),
         (f"gres/gpu={NO_VAL64}", None, None),
         ("gres/gpu:a100=x", None, "a100"),

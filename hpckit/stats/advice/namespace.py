@@ -17,7 +17,7 @@ from hpckit.stats.advice.evaluation import Values
 from hpckit.stats.advice.functions import Kind, Names, visible
 from hpckit.stats.summary.clock import median
 from hpckit.stats.summary.coverage import enough
-from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse, last_attempt
+from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse, last_attempt, numbers_of
 from hpckit.text import counted
 
 _N, _T, _L = Kind.NUMBER, Kind.TEXT, Kind.LIST
@@ -36,6 +36,9 @@ NODE_EXTRAS = {
 }
 GPUS = {
     "count": _N,
+    "slices": _N,
+    "types": _N,
+    "memory_known": _N,
     "median_utilization_percent": _N,
     "min_utilization_percent": _N,
     "max_utilization_percent": _N,
@@ -171,6 +174,9 @@ def _over_gpus(gpus: Sequence[Values]) -> Values:
     counted = bool(gpus) and None not in used
     return {
         "count": len(gpus) or None,
+        "slices": sum(row["mig"] for row in gpus) if gpus else None,
+        "types": len({row["name"] for row in gpus if row["name"]}) or None,
+        "memory_known": sum(row["memory_peak_bytes"] is not None for row in gpus) if gpus else None,
         "median_utilization_percent": _over(median, gpus, "utilization_percent"),
         "min_utilization_percent": _over(min, gpus, "utilization_percent"),
         "max_utilization_percent": _over(max, gpus, "utilization_percent"),
@@ -225,6 +231,7 @@ class Subject:
         host: None for the whole job.
         gpu: position in `JobUse.per_gpu`; None for a node.
         index, uuid: what the GPU is called; slices of one GPU share an index.
+        number: what pages call it on its node: its index, of slices `0.0`, `0.1`.
     """
 
     host: str | None = None
@@ -232,6 +239,12 @@ class Subject:
     index: int | None = None
     uuid: str | None = None
     mig: bool = False
+    number: str | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether its index alone does not name it."""
+        return self.mig or self.number not in (None, str(self.index))
 
     def label(self) -> str:
         """Name it: `GPU 3 on c1`, `c1`, `the job`."""
@@ -242,17 +255,17 @@ class Subject:
 
     def short(self) -> str:
         """Name the GPU on its host: `3`; a MIG slice by its UUID too."""
-        if self.index is None or self.mig:
-            name = visible(self.uuid or "?")[:12]
-            return name if self.index is None else f"{self.index} ({name})"
-        return str(self.index)
+        if self.index is None:
+            return visible(self.uuid or "?")[:12]
+        number = self.number or str(self.index)
+        return f"{number} ({visible(self.uuid)[:12]})" if self.mig and self.uuid else number
 
 
 def subjects_of(job: JobUse) -> dict[str, list[Subject]]:
     """Return the subjects of a job: itself, its nodes, its GPUs."""
     gpus = [
-        Subject(host=row.host, gpu=at, index=row.index, uuid=row.uuid, mig=row.mig)
-        for at, row in enumerate(job.per_gpu)
+        Subject(host=row.host, gpu=at, index=row.index, uuid=row.uuid, mig=row.mig, number=number)
+        for at, (row, number) in enumerate(zip(job.per_gpu, numbers_of(job.per_gpu), strict=True))
     ]
     return {
         "job": [Subject()],
@@ -295,8 +308,9 @@ def where(subjects: Sequence[Subject], total: int) -> str:
 
 def _ranges(subjects: Sequence[Subject]) -> str:
     """Write `0-3, 6`; GPUs without a plain index by name."""
+    others = [subject.short() for subject in subjects if subject.index is None or subject.is_part]
     numbers = sorted(
-        subject.index for subject in subjects if subject.index is not None and not subject.mig
+        subject.index for subject in subjects if subject.index is not None and not subject.is_part
     )
     runs: list[list[int]] = []
     for number in numbers:
@@ -305,5 +319,4 @@ def _ranges(subjects: Sequence[Subject]) -> str:
         else:
             runs.append([number])
     plain = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    others = [subject.short() for subject in subjects if subject.index is None or subject.mig]
     return ", ".join([*plain, *others])

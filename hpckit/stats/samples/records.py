@@ -10,7 +10,8 @@ grow, except that a driver reload sets an energy counter back to 0; take differe
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -66,6 +67,20 @@ class GpuInfo:
     power_limit_mw: int | None = None
     mig_parent: str | None = None
     gpm: bool = False
+
+
+def gpu_numbers(places: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Return what each GPU is called on its node: `3`; slices of one, which share it, `3.0`, `3.1`.
+
+    `places` are the GPUs' hosts and numbers; `?` is a number that is not known.
+    """
+    shared, found = Counter(places), []
+    seen: Counter[tuple[str, int | None]] = Counter()
+    for place in places:
+        part = f".{seen[place]}" if shared[place] > 1 else ""
+        found.append("?" if place[1] is None else f"{place[1]}{part}")
+        seen[place] += 1
+    return found
 
 
 @frozen(kw_only=True)

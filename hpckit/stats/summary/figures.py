@@ -5,7 +5,7 @@ moments epoch seconds. Means are weighted by time. The figures that a row of the
 makes are not spelt out here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from hpckit.frozen import frozen
 from hpckit.slurm.resized import by_attempt
 from hpckit.stats.metric import figures, job_figures, with_fields
 from hpckit.stats.metric_table import GPU, NODE
+from hpckit.stats.samples.records import gpu_numbers
 
 if TYPE_CHECKING:
     # What `with_fields` adds, for type checkers; tests/stats/test_docs.py writes it of the table.
@@ -150,6 +151,11 @@ def part_word(name: str | None, *, part: bool) -> str:
     if not part:
         return ""
     return " part" if (name or "").startswith("AMD") else " MIG"
+
+
+def numbers_of(gpus: "Sequence[GpuUse]") -> list[str]:
+    """Return what each of a job's GPUs is called on its node (`gpu_numbers`)."""
+    return gpu_numbers([(gpu.host, gpu.index) for gpu in gpus])
 
 
 @with_fields(figures(NODE))
@@ -312,7 +318,8 @@ class JobUse:
             gets it; empty for other jobs.
         submitted_by_hpckit: whether `hpckit resubmit` can use the job, unless it is interactive.
         origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
-        suspect: impossible figures (over 100 %): they are shown, but not used for advice.
+        suspect: impossible figures (over 100 %), and means made of a GPU's: they are shown, but not
+            used for advice.
         at_least: figures that may be higher, because a part was not measured: not used for advice.
     """
 

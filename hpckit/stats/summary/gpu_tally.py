@@ -90,6 +90,8 @@ def tally_gpu(
     """
     times = [part.read() for part in parts]
     read = _together(times)
+    # A GPU that is read, but whose utilization is not, may be at work.
+    use_read = _together([part.read("utilization_permille") for part in parts])
     files = [(part.columns, part.clock) for part in parts]
     parts = list(_shared_out(parts, times))
     uses = [use_in_file(part) for part in parts]
@@ -99,7 +101,7 @@ def tally_gpu(
         for name in GpuSlow._fields
     }
     sources = set(filter(None, minutes["utilization_source"]))
-    first, tail = _moments(uses, read, end_us)
+    first, tail = _moments(uses, use_read, end_us)
     energy_mj, energy_us = _energy(parts, suspended=suspended)
     return GpuTally(
         info=parts[-1].info,
@@ -156,16 +158,16 @@ def _shared_out(
 
 
 def _moments(
-    uses: Sequence[GpuUseInFile], read: Sequence[Interval], end_us: float
+    uses: Sequence[GpuUseInFile], use_read: Sequence[Interval], end_us: float
 ) -> tuple[int | None, int | None]:
     """Return the first use and the idle tail, if enough of the time they are about was read."""
     busy = [use.busy for use in uses if use.busy]
     if not busy:
         return None, None
     first, last = min(begin for begin, _ in busy), max(end for _, end in busy)
-    began = enough_of(within(read, 0, first), first)
-    ended = enough_of(within(read, last, end_us), end_us - last)
-    tail = max(read[-1][1] - last, 0) if read else 0
+    began = enough_of(within(use_read, 0, first), first)
+    ended = enough_of(within(use_read, last, end_us), end_us - last)
+    tail = max(use_read[-1][1] - last, 0) if use_read else 0
     return first if began else None, tail if ended else None
 
 

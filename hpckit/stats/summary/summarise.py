@@ -212,10 +212,13 @@ def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
 
 def gpu_notes(tallies: Iterable[GpuTally], per_gpu: Sequence[GpuUse]) -> Iterator[SourceNote]:
     """Yield what limits the figures of GPUs."""
-    tallies = list(tallies)
-    if any(tally.confidence == SHARED for tally in tallies):
+    shared = [(t.host, t.info.uuid) for t in tallies if t.confidence == SHARED]
+    for host, uuid in dict.fromkeys(shared):
         yield SourceNote(
-            code="shared_gpu", text="Processes of other jobs used these GPUs too.", host=None
+            code="shared_gpu",
+            text="Processes of other jobs used this GPU too.",
+            host=host,
+            gpu=uuid,
         )
     errors = [gpu.utilization_error_percent for gpu in per_gpu]
     known = [error for error in errors if error is not None]
