@@ -1,5 +1,6 @@
 """What a Python program gives where it does not fit: one clear error, and nothing is done."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from enum import IntEnum
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import hpckit
+from hpckit.api.call import _sources
 from hpckit.api.doctor import _seconds
 from hpckit.api.options import spec_values
 from hpckit.api.run import handle
@@ -350,3 +352,11 @@ def test_sizes_of_a_study_are_any_list_of_numbers(
     for wrong in (1.5, [1, 2.5], True, {"a": 1.5}.values()):
         with pytest.raises(hpckit.RequestError, match="must be a number, or a list of them"):
             hpckit.scale("ddp", gpus=wrong)
+
+
+def test_a_program_of_a_pipe_has_no_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python - <<END` was told that '<stdin>' is part of its code and cannot be read."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>")
+    assert [row.file for row in _sources(double)] == [Path(__file__).resolve(), here]
+    monkeypatch.setattr(double, "__module__", "__main__")
+    assert [row.file for row in _sources(double)] == [here]
