@@ -90,9 +90,12 @@ def by_number(name: str) -> str:
 
 
 def as_python(value: object) -> str:
-    """Return a value as Python writes it; Python itself refuses numbers of over 4300 digits."""
+    """Return a value as Python writes it, in one line, as no array of numpy's is.
+
+    Python itself refuses numbers of over 4300 digits.
+    """
     try:
-        return repr(value)
+        return " ".join(line.strip() for line in repr(value).splitlines())
     except ValueError:
         return "a number of many digits"
 

@@ -208,7 +208,12 @@ def _sources(function: Callable[..., object]) -> list[Source]:
     inner = _inner(function)
     names = (getattr(inner, "__module__", None) or type(inner).__module__, "__main__")
     modules = (sys.modules.get(name) for name in names)
-    return [*(_source(row) for row in modules if getattr(row, "__file__", None)), standing]
+    return [*(_source(row) for row in modules if _has_file(row)), standing]
+
+
+def _has_file(module: ModuleType | None) -> bool:
+    """Say whether a module is of a file: Python gives a program that it reads of a pipe a name."""
+    return getattr(module, "__file__", None) not in (None, "", "<stdin>")
 
 
 def _source(module: ModuleType | None) -> Source:

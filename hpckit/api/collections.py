@@ -25,6 +25,8 @@ __all__ = [
 ]  # fmt: skip
 # So many faults of a collection are told of one by one.
 _TOLD = 5
+# Reading one template takes some hundredths of a second: add and update would take minutes.
+_MOST_READ = 100
 
 
 @checked(tell=FUNCTION)
@@ -137,7 +139,11 @@ def added_collections(*names: str) -> list[Added]:
 def _tell_of_faults(collection: Collection, tell: Tell) -> None:
     """Tell of files of a collection that cannot be used: its other files can, so it is taken."""
     from hpckit.lint import unreadable  # noqa: PLC0415  # half of hpckit
+    from hpckit.render import list_templates  # noqa: PLC0415  # as above
 
+    if (many := len(list_templates((collection,)))) > _MOST_READ:
+        tell(f"{collection.name}: its {many} templates are not read now: hpckit templates lint")
+        return
     others = [row for row in survey(broken=[]).collections if row.name != collection.name]
     try:
         found = list(map(str, unreadable(collection, (collection, *others))))

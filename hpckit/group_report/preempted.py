@@ -44,6 +44,7 @@ def _number(row: Allocation, run: Run) -> int | None:
         known = read_attempts(rank_file(run.dir, 0))
     except (OSError, DamagedFileError):
         return None
-    last = float("inf") if row.end is None else row.end
-    began = [rank.restart for rank in known if row.start - APART_S <= rank.started <= last]
+    # Slurm's times are whole seconds, those of ranks are not.
+    last = float("inf") if row.end is None else row.end + 1
+    began = [rank.restart for rank in known if row.start - APART_S <= rank.started < last]
     return max(began, default=None)

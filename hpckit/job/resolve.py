@@ -23,10 +23,11 @@ from hpckit.workloads import Workload
 _MOST_PER_CORE = 4
 # Of others: as programs, or as modules that Python runs.
 _LAUNCHERS = frozenset((
-    "accelerate", "deepspeed", "fabric", "horovodrun", "lightning", "mpiexec", "mpirun", "srun",
-    "torchrun",
+    "accelerate", "deepspeed", "horovodrun", "mpiexec", "mpirun", "srun", "torchrun",
     "torch.distributed.launch", "torch.distributed.run",
 ))  # fmt: skip
+# Of Lightning; many programs have such names, and these start ranks by this word alone.
+_LIGHTNING, _RUN = frozenset(("fabric", "lightning")), "run"
 
 
 def resolve(
@@ -304,7 +305,9 @@ def _unused_gpus(site: Site, partition: PartitionLimits | None, gpus: int) -> tu
 def _of_launchers(program: Program, args: Sequence[str], tasks_per_node: int) -> Iterator[str]:
     """Say that a launcher of others would run once for each rank, and start ranks each time."""
     module = args[1] if args[:1] == ("-m",) and len(args) > 1 else ""
-    found = {program.word.rpartition("/")[2], module} & _LAUNCHERS
+    names = {program.word.rpartition("/")[2], module}
+    first = args[2:3] if module else args[:1]
+    found = names & (_LAUNCHERS | _LIGHTNING if _RUN in first else _LAUNCHERS)
     if found and tasks_per_node > 1:
         yield (
             f"{found.pop()} starts ranks itself, and would run {tasks_per_node} times on each "

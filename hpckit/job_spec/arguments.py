@@ -6,7 +6,7 @@ number where a name stands fails deep inside, with Python's words.
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,10 +96,10 @@ STREAM = Kind("a stream, as sys.stdout", lambda given: hasattr(given, "isatty"))
 
 
 def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
-    """Return a number of another library, as of numpy, as Python's own; all else as it is."""
+    """Return a number of another class, as of numpy or an IntEnum, as Python's; else as it is."""
     if isinstance(given, float):
         return float(given)
-    if isinstance(given, int) or not hasattr(type(given), "__index__"):
+    if isinstance(given, bool) or not hasattr(type(given), "__index__"):
         return given
     try:
         return given.__index__()
@@ -108,9 +108,15 @@ def own_number(given: Any) -> Any:  # noqa: ANN401  # users' own
 
 
 def is_several(given: object) -> bool:
-    """Say whether one can go through it: an array of numpy's with no dimension looks as if."""
+    """Say whether one can go through it: an array of numpy's with no dimension looks as if.
+
+    What has no `__iter__` is one thing: Python would ask its `__getitem__` for 0, 1, 2, which knows
+    other keys alone, or never ends, as in some data sets of torch.
+    """
+    if not isinstance(given, Iterable):
+        return False
     try:
-        iter(given)  # type: ignore[call-overload]
+        iter(given)
     except TypeError:
         return False
     return True

@@ -385,6 +385,18 @@ def test_ones_own_runs_know_what_a_preemption_has_ended(accounts, cli: Cli, here
     assert said["total"]["failed_jobs"] == 2
 
 
+def test_a_preemption_in_the_second_of_the_start_is_known(accounts, cli: Cli, here: Path) -> None:
+    """Slurm's end has no fraction: the rank seemed to begin after it, and the job was FAILED."""
+    start = NOW - 5 * HOUR
+    accounts(row("11", start, 0, State="FAILED"))
+    plan = {**PLAN, "ranks": 1}
+    run = make_run(here / "runs", "11", job_id="11", submitted_at=start - 61, plan=plan)
+    add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
+    write_rank(run.dir, rank(0, started=start + 0.2, ended=start + 0.6, exit_code=0))
+    said = json.loads(cli("report", "--json", "--by", "state").out)
+    assert {group["name"]: group["jobs"] for group in said["groups"]} == {"PREEMPTED": 1}
+
+
 def test_costs_come_from_the_sites_file(accounts, cli: Cli, here: Path) -> None:
     costs = {"gpu_hour": 1.5, "currency": "EUR", "pue": 1.5, "co2_g_per_kwh": 100}
     file = here / "templates" / "sites" / "ours.yaml"

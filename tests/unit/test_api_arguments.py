@@ -1,7 +1,9 @@
 """What a Python program gives where it does not fit: one clear error, and nothing is done."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,15 @@ from typing import Any
 import pytest
 
 import hpckit
+from hpckit.api.call import _sources
 from hpckit.api.doctor import _seconds
 from hpckit.api.options import spec_values
 from hpckit.api.run import handle
 from hpckit.api.run_status import runs_or_ids
+from hpckit.api.scale import _sizes
 from hpckit.api.terminals import prepare_shell
 from hpckit.group_report.totals import Totals
+from hpckit.job_spec.arguments import is_several
 from tests.conftest import write_files
 from tests.unit.made import make_run
 
@@ -33,6 +38,24 @@ class Whole:
 
 class Broad(float):
     """As `numpy.float64`."""
+
+
+class Named(IntEnum):
+    """Numbers that a program has names for: jobs, sizes."""
+
+    SEVEN = 7
+
+
+class Keyed:
+    """What is one thing, and has keys: Python would ask it for 0, 1, 2 to go through it."""
+
+    job_id = "5"
+
+    def __getitem__(self, key: object) -> object:
+        return {"lr": 0.1}[key]  # type: ignore[index]
+
+    def __repr__(self) -> str:
+        return "Keyed(\n   [1])"
 
 
 def double(number: int) -> int:
@@ -295,6 +318,28 @@ def test_numbers_of_other_libraries_are_numbers(here: Path) -> None:
             call(Whole(99999999))  # type: ignore[operator]
 
 
+def test_a_number_with_a_name_is_a_number(here: Path) -> None:
+    """`nodes=<Named.SEVEN: 7> must be a whole number` is no answer to who gave one."""
+    found = spec_values({"nodes": Named.SEVEN, "after": [Named.SEVEN], "mem_gb": Named.SEVEN})
+    assert found == {"nodes": 7, "after": ("7",), "mem_gb": 7}
+    assert type(found["nodes"]) is int
+    assert _sizes(Named.SEVEN, "nodes") == 7
+    assert _sizes([1, Named.SEVEN], "nodes") == [1, 7]
+    assert runs_or_ids(Named.SEVEN) == ["7"]
+    with pytest.raises(hpckit.RequestError, match="must be true or false"):
+        hpckit.script("ddp", "x.py", zip=Named.SEVEN)
+
+
+def test_what_has_keys_alone_is_one_thing(here: Path) -> None:
+    """A map over a data set that knows no end never ended; a job with keys was asked for them."""
+    assert spec_values({"after": Keyed()}) == {"after": ("5",)}
+    assert not is_several(Keyed())
+    with pytest.raises(hpckit.RequestError, match=r"Keyed\( \[1\]\) is not a list of items"):
+        hpckit.map(double, Keyed())  # type: ignore[arg-type]
+    with pytest.raises(hpckit.RequestError, match=r"name Keyed\( \[1\]\) must be a text\.$"):
+        hpckit.script("ddp", "x.py", name=Keyed())
+
+
 def test_sizes_of_a_study_are_any_list_of_numbers(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,3 +352,11 @@ def test_sizes_of_a_study_are_any_list_of_numbers(
     for wrong in (1.5, [1, 2.5], True, {"a": 1.5}.values()):
         with pytest.raises(hpckit.RequestError, match="must be a number, or a list of them"):
             hpckit.scale("ddp", gpus=wrong)
+
+
+def test_a_program_of_a_pipe_has_no_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python - <<END` was told that '<stdin>' is part of its code and cannot be read."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>")
+    assert [row.file for row in _sources(double)] == [Path(__file__).resolve(), here]
+    monkeypatch.setattr(double, "__module__", "__main__")
+    assert [row.file for row in _sources(double)] == [here]
