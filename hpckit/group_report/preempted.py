@@ -15,6 +15,7 @@ from hpckit.run_folders.runs import Run
 from hpckit.slurm.states import JobState
 
 _DOUBTED = (JobState.FAILED, JobState.PREEMPTED)
+_MOST = 1000  # attempts: a damaged record may number them as it likes
 
 
 def as_known(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Allocation:
@@ -26,7 +27,7 @@ def as_known(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Allocation:
     """
     run = run_of(row, runs) if row.state in _DOUBTED else None
     number = _number(row, run) if run else None
-    if run is None or number is None:
+    if run is None or number is None or number > _MOST:
         return row
     from hpckit.stop_marks import PREEMPTED, marks, marks_of  # noqa: PLC0415  # few end so
     from hpckit.submission.verdict import unless_over  # noqa: PLC0415  # as above

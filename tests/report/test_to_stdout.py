@@ -50,7 +50,7 @@ def test_the_group_report_goes_there_too(here: Path, fake_slurm: Path, cli: Cli)
     ("words", "said"),
     [
         (("stats", "{job}", "--html", "-", "--svg", "-"), "--html -, --svg - would all go to"),
-        (("stats", "{job}", "--textfile", "-"), "To print the same: --openmetrics"),
+        (("stats", "{job}", "--textfile", "-"), "To print the same: hpckit stats --openmetrics"),
         (("scale", "--from", "x", "--html", "-", "--png", "-"), "--png -, --html - would all go"),
         (("scale", "--from", "x", "--json", "--svg", "-"), "--svg -, --json would all go"),
         (("scale", "--from", "x", "--csv", "--html", "-"), "--html -, --csv would all go"),
