@@ -777,6 +777,46 @@ def test_one_rank_alone_decides_in_its_place(script: Script, monkeypatch) -> Non
     assert not requeued(script, tasks=2)
 
 
+def test_who_decides_in_its_place_and_leaves_lets_yet_another_decide(
+    script: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rank 1 is complete when its time is over, and no checkpoint is new; rank 2 saves one then."""
+    be_rank_1(script, monkeypatch)
+    write_rank(script._folder, record(0, 0))
+    add_mark(marks_of(script._folder, 0), 0, LEFT)
+
+    def run(look: Look) -> int:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        add_mark(marks_of(script._folder, 1), 0, HEARD)
+        look(None)
+        assert not claim_to_decide(script._folder, 0)  # it does
+        write_rank(script._folder, replace(record(0, 0), rank=1))
+        look(0)
+        return 0
+
+    with monkeypatch.context() as now:
+        now.setattr(script, "run", run)
+        now.setattr(warned.Warned, "_deadline", lambda _self: 0.0)
+        assert not requeued(script, tasks=3, checkpoint="*.pt")
+    monkeypatch.setenv("SLURM_PROCID", "2")
+    add_mark(marks_of(script._folder, 2), 0, SENT)
+    script.warned, script.saves = False, (tmp_path / "new.pt").touch
+    script.code, script.says = 0, ()
+    write_rank(script._folder, replace(record(0, 0), rank=2))
+    assert requeued(script, tasks=3, checkpoint="*.pt")
+
+
+def test_many_ranks_that_stop_write_one_line(script: Script, monkeypatch) -> None:
+    """Of a file that grew with their number, what comes after 64 KiB would not be read."""
+    be_rank_1(script, monkeypatch)
+    script.warned, script.says = False, (STOPPED,)
+    for number in range(1, 4):
+        monkeypatch.setenv("SLURM_PROCID", str(number))
+        add_mark(marks_of(script._folder, number), 0, STOPPED)
+        assert not requeued(script, tasks=4)
+    assert marks_of(script._folder, 0).read_text() == "0 undone\n"
+
+
 def test_in_a_chain_another_rank_leaves_the_rest_to_the_next_job(
     script: Script, monkeypatch
 ) -> None:
