@@ -370,6 +370,31 @@ def test_while_other_ranks_work_slurm_may_start_the_job_again(
     assert has_ended(script._folder, 1, 1)
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_slurm_may_start_a_job_again_as_long_as_one_of_its_ranks_works(
+    script: Script, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """Rank 0's process gave up after a minute: a time limit's requeue was refused hours later."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    add_mark(marks_of(script._folder, 0), 0, PREEMPTED)
+    write_rank(script._folder, record(1, 0))
+    other = replace(record(1, 0), rank=1)
+    if works:
+        write_rank(script._folder, replace(other, ended=None, exit_code=None))
+    hours: list[float] = []
+
+    def another_hour(pause_s: float) -> None:
+        hours.append(pause_s)
+        if works and len(hours) == 4:
+            write_rank(script._folder, other)
+
+    clock = SimpleNamespace(monotonic=lambda: 3600.0 * len(hours), sleep=another_hour)
+    task = task_from_json(payload(script, tasks=2).text)
+    monkeypatch.setattr(no_requeue, "time", clock)
+    no_requeue._wait_for_others(task, ending.Ending(task, script, asks=False))
+    assert has_ended(script._folder, 1, 1) == works
+
+
 def test_a_job_that_slurm_has_requeued_by_itself_is_not_requeued_again(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
