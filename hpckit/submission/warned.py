@@ -435,6 +435,8 @@ def _as_first() -> Iterator[None]:
 def _all_used(task: Task) -> str:
     if task.chain:
         return f"--chain {task.chain} has no other job"
+    if not task.max_requeues:
+        return "the job may not start again (with --max-requeues N it may)"
     return f"--max-requeues {task.max_requeues} allows no other attempt"
 
 
