@@ -10,6 +10,8 @@ handler yet, but a line stays.
 
 `signals/decides-<attempt>`: a supervisor decides for the job, instead of rank 0's, which has left.
 
+`signals/undone-<attempt>`: a rank other than 0 has left work undone, as rank 0's file says then.
+
 `signals/failed-<attempt>`: a rank has failed. A rank that is told to end looks there, and not into
 the records of all others, which would be a million reads for a thousand ranks.
 """
@@ -107,9 +109,13 @@ def stopped_early(said: set[str], code: int) -> bool:
     return SENT in said and (bool(code) or HEARD not in said)
 
 
-def mark_undone(run_dir: Path, rank: int, attempt: int, code: int) -> None:
-    """Write down, where all look, that a rank has left work undone; rank 0's own words say so."""
-    if rank and stopped_early(marks(marks_of(run_dir, rank), attempt), code):
+def mark_undone(run_dir: Path, attempt: int) -> None:
+    """Write down, where all look, that a rank other than 0 has left work undone.
+
+    The first one does so: all ranks of a job may stop in the same moment, and what is written after
+    thousands of lines would not be read.
+    """
+    if _write(run_dir / FOLDER / f"undone-{attempt}", "", os.O_EXCL):
         add_mark(marks_of(run_dir, 0), attempt, UNDONE)
 
 
@@ -162,7 +168,13 @@ def claim_to_ask(run_dir: Path, attempt: int) -> bool:
 
 def claim_to_decide(run_dir: Path, attempt: int) -> bool:
     """Say whether this process may decide for the job in the place of rank 0's, which has left."""
-    return _write(run_dir / FOLDER / f"decides-{attempt}", "", os.O_EXCL)
+    return _write(_decides_file(run_dir, attempt), "", os.O_EXCL)
+
+
+def decide_no_more(run_dir: Path, attempt: int) -> None:
+    """Let another process claim to decide: this one, which has, leaves."""
+    with contextlib.suppress(OSError):
+        _decides_file(run_dir, attempt).unlink()
 
 
 def mark_full(run_dir: Path, attempt: int) -> None:
@@ -176,6 +188,10 @@ def mark_full(run_dir: Path, attempt: int) -> None:
 def was_full(run_dir: Path, attempt: int) -> bool:
     """Say whether the disk had no room for a record of an attempt's ranks."""
     return _read(_full_file(run_dir, attempt)) is not None
+
+
+def _decides_file(run_dir: Path, attempt: int) -> Path:
+    return run_dir / FOLDER / f"decides-{attempt}"
 
 
 def _full_file(run_dir: Path, attempt: int) -> Path:

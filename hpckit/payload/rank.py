@@ -71,6 +71,7 @@ from hpckit.stop_marks import (
     mark_undone,
     marks,
     marks_of,
+    stopped_early,
 )
 
 if TYPE_CHECKING:
@@ -189,8 +190,12 @@ class RankProcess:
 
     def heeds(self) -> bool | None:
         """Say whether the script was given the warning; None: that is not known yet."""
-        said = marks(self._marks, restart_count())
+        said = self.said()
         return True if SENT in said else False if DEAF in said else None
+
+    def said(self) -> set[str]:
+        """Return what this attempt's script and supervisor wrote down about Slurm's warning."""
+        return marks(self._marks, restart_count())
 
     def noted(self, signum: int) -> None:
         """Remember that the job was sent a signal to end, whatever becomes of it."""
@@ -399,8 +404,9 @@ def main() -> None:
     def look(code: int | None) -> None:
         if code is None:
             ending.look()
-        else:  # its node's supervisor does not know which of its ranks stopped early
-            mark_undone(task.folder, place.rank, restart_count(), code)
+        elif place.rank and stopped_early(rank.said(), code):
+            # Its node's supervisor does not know which of its ranks stopped early.
+            mark_undone(task.folder, restart_count())
 
     try:
         sys.exit(rank.run(look))

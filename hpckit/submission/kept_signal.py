@@ -53,9 +53,9 @@ def _goes_on() -> bool:
     """
     from hpckit.slurm import client, jobs  # noqa: PLC0415  # of few jobs' ends
 
-    job_id = client.own_job_id() or ""
-    record = jobs.squeue([job_id]).get(job_id)
-    return record is not None and record.state in _RUNS
+    # An array's task that is asked for by its own number is listed as 123_4.
+    records = jobs.squeue([client.own_job_id() or ""]).values()
+    return any(record.state in _RUNS for record in records)
 
 
 def signalled_host(folder: Path, number: int) -> str | None:

@@ -12,18 +12,20 @@ import sys
 import time
 
 from hpckit.errors import HpckitError
+from hpckit.payload.children import is_abandoned
 from hpckit.payload.ending import Ending
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
-from hpckit.run_folders.ranks import drop_ended
+from hpckit.run_folders.ranks import drop_ended, read_attempt
 from hpckit.schedulers.base import find_scheduler
 from hpckit.stop_marks import OVER, PREEMPTED, REQUEUED, failed_with, marks, marks_of
 
 # The pauses between attempts to have Slurm's own requeue switched off.
 _ASK_AGAIN_S = (2.0, 10.0, 60.0)
-# How long the other ranks of a job that is done may take to end. A full disk may hide their ends.
+# How long ends that are not written down may take: of ranks that have left no record either.
 _OTHERS_S = 60.0
-_POLL_S = 0.2
+# The pauses between two looks at the others, in the first minute and after it.
+_POLL_S, _LATER_S = 0.2, 5.0
 LAST_ATTEMPT = "this is the last attempt that --max-requeues allows, but a preemption may start"
 _DONE = "this attempt has ended, but Slurm may take that for its earlier preemption, and start"
 
@@ -66,16 +68,22 @@ def _was_preempted(task: Task) -> bool:
 
 
 def _wait_for_others(task: Task, ending: Ending) -> None:
-    """Wait for the other ranks: while they work, Slurm may have to start the job again."""
+    """Wait for the other ranks: while they work, Slurm may have to start the job again.
+
+    One that cannot write down its end fails, and srun ends the job.
+    """
     attempt, until = restart_count(), time.monotonic() + _OTHERS_S
     left = list(range(task.nodes * task.tasks_per_node))
-    while left and time.monotonic() < until:
+    while left:
         ending.look()
-        if ending.passed_on or failed_with(task.folder, attempt) is not None:
+        if ending.passed_on or is_abandoned() or failed_with(task.folder, attempt) is not None:
             return
         drop_ended(left, task.folder, attempt)
+        late = time.monotonic() >= until
+        if left and late and read_attempt(task.folder, left[-1], attempt) is None:
+            return
         if left:
-            time.sleep(_POLL_S)
+            time.sleep(_LATER_S if late else _POLL_S)
 
 
 def _ends_by_itself(task: Task, ending: Ending, code: int) -> bool:

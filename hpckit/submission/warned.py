@@ -38,6 +38,7 @@ from hpckit.stop_marks import (
     UNDONE,
     add_mark,
     claim_to_decide,
+    decide_no_more,
     failed_with,
     look_every,
     make_file,
@@ -147,7 +148,7 @@ class Warned:
     def _meanwhile(self) -> None:
         """Requeue a job whose script goes on: it ignores the signal, or has had its time."""
         late = time.monotonic() >= self._deadline()
-        said = self._said()
+        said = self._words(self._first)
         listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
         if listens and not late:
             return
@@ -165,10 +166,9 @@ class Warned:
                 self.ending.suspect()
             elif not (self.ending.passed_on or self._failed()):
                 self.ending.wonder()
-        mark_undone(self.task.folder, self._first, self._attempt, code)
         self._fail_if_undone(code)
         taken = self.ending.settle()
-        early = stopped_early(self._said(), code) or bool(taken and code)
+        early = self._stopped_early(code) or bool(taken and code)
         if not early and not code:
             early = self._others_need_more()
         follows = self._attempt < self.task.chain
@@ -195,8 +195,7 @@ class Warned:
             if not code:
                 self._wait_for_warning()
             taken = self.ending.settle()
-            mark_undone(self.task.folder, self._first, self._attempt, code)
-            needed = stopped_early(self._said(), code) or bool(taken and code)
+            needed = self._stopped_early(code) or bool(taken and code)
         else:
             due = time.monotonic() >= self._look_at
             needed = due and self.may_go_on and self._told_at is not None
@@ -228,14 +227,19 @@ class Warned:
         return self._leave()
 
     def _leave(self) -> bool:
-        """Leave what follows to the other ranks; say whether one has needed it just before."""
+        """Leave what follows to the other ranks; say whether one has needed it just before.
+
+        Each rank that needs it says so, then looks for this, and claims to decide.
+        """
         if self.task.warned:
             if self.task.checkpoint and self._checkpoints is not None:
                 self._checkpoints.keep(self._kept)
             add_mark(self._marks, self._attempt, LEFT)
+        if self._stands_in:
+            decide_no_more(self.task.folder, self._attempt)
         if UNDONE not in self.ending.said():
             return False
-        return self._stands_in or claim_to_decide(self.task.folder, self._attempt)
+        return claim_to_decide(self.task.folder, self._attempt)
 
     def _is_over(self) -> bool:
         self.ending.look()
@@ -252,9 +256,14 @@ class Warned:
     def _words(self, rank: int) -> set[str]:
         return marks(marks_of(self.task.folder, rank), self._attempt)
 
-    def _said(self) -> set[str]:
-        """Return the words of this process's script, and whether another one has stopped early."""
-        return self._words(self._first) | (self.ending.said() & {UNDONE})
+    def _stopped_early(self, code: int) -> bool:
+        """Say whether work is left undone; if this process's script left it, all shall know."""
+        if stopped_early(self._words(self._first), code):
+            if self._first:
+                mark_undone(self.task.folder, self._attempt)
+            return True
+        # Of another rank of a job, its own supervisor sees to what follows.
+        return (self._decides or self._width > 1) and not code and UNDONE in self.ending.said()
 
     def _fail_if_undone(self, code: int) -> None:
         """Fail if the script has handled a preemption's SIGTERM in a job that does not go on."""
@@ -426,6 +435,8 @@ def _as_first() -> Iterator[None]:
 def _all_used(task: Task) -> str:
     if task.chain:
         return f"--chain {task.chain} has no other job"
+    if not task.max_requeues:
+        return "the job may not start again (with --max-requeues N it may)"
     return f"--max-requeues {task.max_requeues} allows no other attempt"
 
 

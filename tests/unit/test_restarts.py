@@ -130,9 +130,10 @@ def test_a_signal_that_slurm_kept_is_told_by_the_node_that_was_lost(
     assert signalled_host(tmp_path, 1) == host
 
 
+@pytest.mark.parametrize("listed", ["7", "6_1"])  # of an array, squeue lists the task so
 @pytest.mark.parametrize(("state", "again"), [("RUNNING", True), ("COMPLETING", False)])
 def test_a_job_that_was_cancelled_after_a_lost_node_does_not_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, again: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, again: bool, listed: str
 ) -> None:
     """Its ranks end as by a signal that Slurm kept; only the job's own state tells."""
     write(tmp_path, 0, 0, PEER, GONE)
@@ -140,7 +141,7 @@ def test_a_job_that_was_cancelled_after_a_lost_node_does_not_come_back(
     requeues: list[object] = []
     monkeypatch.setattr(Slurm, "requeue", lambda _self: requeues.append(1))
     row = SimpleNamespace(state=JobState(state))
-    monkeypatch.setattr(jobs, "squeue", lambda ids: dict.fromkeys(ids, row))
+    monkeypatch.setattr(jobs, "squeue", lambda ids: {listed: row} if ids == ["7"] else {})
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SLURM_PROCID", raising=False)

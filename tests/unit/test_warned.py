@@ -370,6 +370,31 @@ def test_while_other_ranks_work_slurm_may_start_the_job_again(
     assert has_ended(script._folder, 1, 1)
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_slurm_may_start_a_job_again_as_long_as_one_of_its_ranks_works(
+    script: Script, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """Rank 0's process gave up after a minute: a time limit's requeue was refused hours later."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    add_mark(marks_of(script._folder, 0), 0, PREEMPTED)
+    write_rank(script._folder, record(1, 0))
+    other = replace(record(1, 0), rank=1)
+    if works:
+        write_rank(script._folder, replace(other, ended=None, exit_code=None))
+    hours: list[float] = []
+
+    def another_hour(pause_s: float) -> None:
+        hours.append(pause_s)
+        if works and len(hours) == 4:
+            write_rank(script._folder, other)
+
+    clock = SimpleNamespace(monotonic=lambda: 3600.0 * len(hours), sleep=another_hour)
+    task = task_from_json(payload(script, tasks=2).text)
+    monkeypatch.setattr(no_requeue, "time", clock)
+    no_requeue._wait_for_others(task, ending.Ending(task, script, asks=False))
+    assert has_ended(script._folder, 1, 1) == works
+
+
 def test_a_job_that_slurm_has_requeued_by_itself_is_not_requeued_again(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -705,7 +730,7 @@ def test_in_a_chain_who_does_not_listen_is_ended_by_a_preemption_and_the_next_jo
 def test_a_script_that_stops_where_no_requeue_was_allowed_is_not_done(script: Script) -> None:
     script.warned = False  # a user's own `scancel --signal=USR2`
     script.saves = lambda: add_mark(marks_of(script._folder, 0), 0, STOPPED)
-    with pytest.raises(JobError, match="stopped before its work was done, and --max-requeues 0"):
+    with pytest.raises(JobError, match=r"was done, and the job may not .* --max-requeues N it may"):
         payload(script, max_requeues=0)()
 
 
@@ -775,6 +800,46 @@ def test_one_rank_alone_decides_in_its_place(script: Script, monkeypatch) -> Non
     assert not claim_to_decide(script._folder, 0)
     script.says = STOPS
     assert not requeued(script, tasks=2)
+
+
+def test_who_decides_in_its_place_and_leaves_lets_yet_another_decide(
+    script: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rank 1 is complete when its time is over, and no checkpoint is new; rank 2 saves one then."""
+    be_rank_1(script, monkeypatch)
+    write_rank(script._folder, record(0, 0))
+    add_mark(marks_of(script._folder, 0), 0, LEFT)
+
+    def run(look: Look) -> int:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        add_mark(marks_of(script._folder, 1), 0, HEARD)
+        look(None)
+        assert not claim_to_decide(script._folder, 0)  # it does
+        write_rank(script._folder, replace(record(0, 0), rank=1))
+        look(0)
+        return 0
+
+    with monkeypatch.context() as now:
+        now.setattr(script, "run", run)
+        now.setattr(warned.Warned, "_deadline", lambda _self: 0.0)
+        assert not requeued(script, tasks=3, checkpoint="*.pt")
+    monkeypatch.setenv("SLURM_PROCID", "2")
+    add_mark(marks_of(script._folder, 2), 0, SENT)
+    script.warned, script.saves = False, (tmp_path / "new.pt").touch
+    script.code, script.says = 0, ()
+    write_rank(script._folder, replace(record(0, 0), rank=2))
+    assert requeued(script, tasks=3, checkpoint="*.pt")
+
+
+def test_many_ranks_that_stop_write_one_line(script: Script, monkeypatch) -> None:
+    """Of a file that grew with their number, what comes after 64 KiB would not be read."""
+    be_rank_1(script, monkeypatch)
+    script.warned, script.says = False, (STOPPED,)
+    for number in range(1, 4):
+        monkeypatch.setenv("SLURM_PROCID", str(number))
+        add_mark(marks_of(script._folder, number), 0, STOPPED)
+        assert not requeued(script, tasks=4)
+    assert marks_of(script._folder, 0).read_text() == "0 undone\n"
 
 
 def test_in_a_chain_another_rank_leaves_the_rest_to_the_next_job(
