@@ -11,8 +11,8 @@
   what is known of one run, `chain` which of its jobs tells it. `waiting` waits for runs.
 - What goes: `cleaning` (old runs), `leftovers` (of killed commands).
 - In the job, a supervisor: `in_job` is the name that scripts know, `job_process` its beginning and
-  end, `payload` what submitit pickles. Slurm's warning: `warned`, `checkpoints`, `kept_signal`,
-  `no_requeue`.
+  end, `payload` what submitit pickles. Slurm's warning: `warned`, by the process that is
+  `deciding`, with `checkpoints`, `kept_signal`, `no_requeue`.
 - In the job, where another may follow: `follow_up` takes the script's place, with `watched`,
   `retried` (`retry`, `called_off`) and `chained`; `container_step` ends the container's step.
 """

@@ -21,12 +21,10 @@ from hpckit.payload.children import is_abandoned
 from hpckit.payload.ending import Ending
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
-from hpckit.rank_variables import LOCAL, SRUN, restart_count, task_number
-from hpckit.run_folders.ranks import drop_ended, has_ended
+from hpckit.rank_variables import LOCAL, SRUN, restart_count
+from hpckit.run_folders.ranks import drop_ended
 from hpckit.stop_marks import (
     DEAF,
-    FOLDER,
-    LEFT,
     LIMIT,
     NEXT,
     NO_CHECKPOINT,
@@ -34,19 +32,12 @@ from hpckit.stop_marks import (
     PREEMPTED,
     REQUEUED,
     SENT,
-    TERMINATED,
-    UNDONE,
     add_mark,
-    claim_to_decide,
-    decide_no_more,
     failed_with,
-    look_every,
     make_file,
-    mark_undone,
-    marks,
     marks_of,
-    stopped_early,
 )
+from hpckit.submission.deciding import Decider
 
 if TYPE_CHECKING:
     from hpckit.payload.supervisor import Supervised
@@ -54,8 +45,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[[int, FrameType | None], object]
 _POLL_S = 0.1
-# The pause between two looks whether rank 0's supervisor has left.
-_LOOK_S = 0.5
 # How long this process may get Slurm's signal after a script that ended because of it.
 _HEARD_S = 1.0
 # The pause between two attempts to requeue the job, while the controller does not answer.
@@ -85,22 +74,16 @@ class Warned:
         self.task = task
         self._running = running
         self._requeue = requeue
-        number = task_number(os.environ)
-        self._decides = number == 0
-        self._stands_in = False
-        # Of the ranks that this process runs, the first one's word counts.
-        self._width = 1 if find_launcher(task.launcher).ranks_are_tasks else task.tasks_per_node
-        self._first = number * self._width
-        self._look_at = 0.0
+        self._decider = Decider(task)
         self._attempt = restart_count()
         self._marks = marks_of(task.folder, 0)
         self._told_at: float | None = None
         self._until: float | None = None
         self._refused = False
         self._by_limit = False
-        self.ending = Ending(task, running, asks=self._decides, warn=self._warn)
-        self._checkpoints = self._list() if self._decides and self.may_go_on else None
-        if self._decides and task.warned:
+        self.ending = Ending(task, running, asks=self._decider.decides, warn=self._warn)
+        self._checkpoints = self._list() if self._decider.decides and self.may_go_on else None
+        if self._decider.decides and task.warned:
             make_file(self._marks)
 
     @property
@@ -133,9 +116,9 @@ class Warned:
         """
         if code is None:
             self.ending.look()
-        if not self._decides:
+        if not self._decider.decides:
             self._stand_in(code)
-        if not self._decides:
+        if not self._decider.decides:
             if code or (code is not None and self.ending.asks):  # it stands in for rank 0's
                 self._fail_if_undone(code)
             if code:
@@ -148,7 +131,7 @@ class Warned:
     def _meanwhile(self) -> None:
         """Requeue a job whose script goes on: it ignores the signal, or has had its time."""
         late = time.monotonic() >= self._deadline()
-        said = self._words(self._first)
+        said = self._decider.words()
         listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
         if listens and not late:
             return
@@ -168,7 +151,7 @@ class Warned:
                 self.ending.wonder()
         self._fail_if_undone(code)
         taken = self.ending.settle()
-        early = self._stopped_early(code) or bool(taken and code)
+        early = self._decider.stopped_early(code) or bool(taken and code)
         if not early and not code:
             early = self._others_need_more()
         follows = self._attempt < self.task.chain
@@ -195,80 +178,36 @@ class Warned:
             if not code:
                 self._wait_for_warning()
             taken = self.ending.settle()
-            needed = self._stopped_early(code) or bool(taken and code)
+            needed = self._decider.stopped_early(code) or bool(taken and code)
         else:
-            due = time.monotonic() >= self._look_at
-            needed = due and self.may_go_on and self._told_at is not None
-            if needed:
-                self._look_at = time.monotonic() + look_every(_LOOK_S, self._ranks)
-        if needed and self._first_has_left() and claim_to_decide(self.task.folder, self._attempt):
-            self._decides = self._stands_in = True
-            if self.may_go_on:
-                self._checkpoints = self._list().as_kept(self._kept)
-
-    def _first_has_left(self) -> bool:
-        """Say whether rank 0's supervisor decides nothing any more."""
-        if self.task.warned:
-            return LEFT in self.ending.said()
-        return has_ended(self.task.folder, 0, self._attempt)
+            told = self.may_go_on and self._told_at is not None
+            needed = told and self._decider.looks_now()
+        if needed and self._decider.claim() and self.may_go_on:
+            self._checkpoints = self._list().as_kept(self._decider.kept)
 
     def _others_need_more(self) -> bool:
         """Say of a rank that is complete whether others are not; then leave that to them.
 
         It waits for them only where the end is near, and the job is requeued if they go on then.
         """
-        if self._ranks == 1:
+        if self._decider.ranks == 1:
             return False
         if self._told_at is not None and self.may_go_on:
             ended = self._all_ended()
             _wait(lambda: ended() or self._is_over(), self._deadline())
             if not ended() and not self._is_over() and self._may_requeue():
                 return True
-        return self._leave()
-
-    def _leave(self) -> bool:
-        """Leave what follows to the other ranks; say whether one has needed it just before.
-
-        Each rank that needs it says so, then looks for this, and claims to decide.
-        """
-        if self.task.warned:
-            if self.task.checkpoint and self._checkpoints is not None:
-                self._checkpoints.keep(self._kept)
-            add_mark(self._marks, self._attempt, LEFT)
-        if self._stands_in:
-            decide_no_more(self.task.folder, self._attempt)
-        if UNDONE not in self.ending.said():
-            return False
-        return claim_to_decide(self.task.folder, self._attempt)
+        if self.task.warned and self.task.checkpoint and self._checkpoints is not None:
+            self._checkpoints.keep(self._decider.kept)
+        return self._decider.leave()
 
     def _is_over(self) -> bool:
         self.ending.look()
         return self.ending.passed_on or self._failed()
 
-    @property
-    def _ranks(self) -> int:
-        return self.task.nodes * self.task.tasks_per_node
-
-    @property
-    def _kept(self) -> Path:
-        return self.task.folder / FOLDER / f"checkpoints-{self._attempt}"
-
-    def _words(self, rank: int) -> set[str]:
-        return marks(marks_of(self.task.folder, rank), self._attempt)
-
-    def _stopped_early(self, code: int) -> bool:
-        """Say whether work is left undone; if this process's script left it, all shall know."""
-        if stopped_early(self._words(self._first), code):
-            if self._first:
-                mark_undone(self.task.folder, self._attempt)
-            return True
-        # Of another rank of a job, its own supervisor sees to what follows.
-        return (self._decides or self._width > 1) and not code and UNDONE in self.ending.said()
-
     def _fail_if_undone(self, code: int) -> None:
         """Fail if the script has handled a preemption's SIGTERM in a job that does not go on."""
-        own = range(self._first, self._first + self._width)
-        saved = not code and any(TERMINATED in self._words(rank) for rank in own)
+        saved = not code and self._decider.has_saved()
         self.ending.hear_why(patient=saved)
         if self.task.warned or not saved or PREEMPTED not in self.ending.said():
             return
@@ -307,7 +246,7 @@ class Warned:
 
     def _all_ended(self) -> Callable[[], bool]:
         """Return what says whether all ranks have recorded their end."""
-        left = list(range(self._ranks))
+        left = list(range(self._decider.ranks))
 
         def ended() -> bool:
             drop_ended(left, self.task.folder, self._attempt)
