@@ -356,7 +356,7 @@ def test_sizes_of_a_study_are_any_list_of_numbers(
 
 def test_a_program_of_a_pipe_has_no_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python - <<END` was told that '<stdin>' is part of its code and cannot be read."""
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>", raising=False)
     assert [row.file for row in _sources(double)] == [Path(__file__).resolve(), here]
     monkeypatch.setattr(double, "__module__", "__main__")
     assert [row.file for row in _sources(double)] == [here]
