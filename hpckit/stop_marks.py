@@ -18,6 +18,7 @@ the records of all others, which would be a million reads for a thousand ranks.
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # The variable of the script's environment with the path of its rank's file.
@@ -94,8 +95,22 @@ def _write(path: Path, text: str, how: int) -> bool:
 
 def marks(path: Path, attempt: int) -> set[str]:
     """Return the words of an attempt."""
-    rows = (line.split(" ") for line in (_read(path) or "").splitlines())
-    return {row[1] for row in rows if len(row) == 2 and row[0] == str(attempt)}
+    return {word for number, word in _rows(path) if number == str(attempt)}
+
+
+def marks_until(path: Path, attempt: int) -> list[set[str]]:
+    """Return the words of each attempt from the first one on, and of this one last."""
+    words: dict[str, set[str]] = {}
+    for number, word in _rows(path):
+        words.setdefault(number, set()).add(word)
+    return [words.get(str(number), set()) for number in range(attempt + 1)]
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str]]:
+    for line in (_read(path) or "").splitlines():
+        row = line.split(" ")
+        if len(row) == 2:
+            yield row[0], row[1]
 
 
 def stopped_early(said: set[str], code: int) -> bool:

@@ -14,6 +14,7 @@ from hpckit.frozen import frozen
 from hpckit.job_spec.arguments import argument, several
 from hpckit.run_folders.find import array_key, newest_runs
 from hpckit.run_folders.runs import DamagedRun
+from hpckit.run_folders.runs import Run as RunFolder
 from hpckit.slurm.states import JobState, parse_state
 from hpckit.units import parse_past
 
@@ -71,7 +72,9 @@ class Choice:
         return rows[:limit]
 
     def _means(self, run: Run) -> bool:
-        if run.submitted_at < self.since or not (self.user is None or _is_of(run, self.user)):
+        if run.submitted_at < self.since:
+            return False
+        if self.user is not None and owner_of(run) != self.user:
             return False
         return self.name is None or run.name == self.name or fnmatchcase(run.name, self.name)
 
@@ -81,11 +84,12 @@ class Choice:
         return not self.states or status.state in self.states
 
 
-def _is_of(run: Run, user: str) -> bool:
+def owner_of(run: Run | RunFolder) -> str | None:
+    """Return whose a run is; None: it was removed since."""
     try:
-        return run.owner == user
-    except (OSError, HpckitError):  # removed since
-        return False
+        return run.owner
+    except (OSError, HpckitError):
+        return None
 
 
 @frozen(kw_only=True)

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from hpckit import RunStatus
-from hpckit.api.choice import Choice, Listed, listed
+from hpckit.api.choice import Choice, Listed, listed, owner_of
 from hpckit.cli.arguments import JsonOption, RunsOption, TasksOption, say_damaged, settled_root
 from hpckit.cli.output import note, print_json, show_table
 from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain
-from hpckit.errors import HpckitError, RequestError
+from hpckit.errors import RequestError
 from hpckit.text import counted, in_line, settings_text, simulated, state_colour
 from hpckit.units import format_seconds
 
@@ -222,13 +222,6 @@ def _submitted(tasks: Tasks) -> str:
     return time.strftime("%m-%d %H:%M", time.localtime(tasks[0].run.submitted_at))
 
 
-def _user(tasks: Tasks) -> str | None:
-    try:
-        return tasks[0].run.owner
-    except (OSError, HpckitError):  # removed since
-        return None
-
-
 # What of a line stands in which column; several tasks are an array.
 _COLUMNS: dict[str, Callable[[Tasks], object]] = {
     "jobid": _job_id,
@@ -249,7 +242,7 @@ _COLUMNS: dict[str, Callable[[Tasks], object]] = {
     ),
     "exit": lambda tasks: next((row.exit_code for row in tasks if row.exit_code is not None), None),
     "hosts": _nodes,
-    "user": _user,
+    "user": lambda tasks: owner_of(tasks[0].run),
     "partition": _of_record("plan", "partition"),
     "account": _of_record("plan", "account"),
     "strategy": _of_record("plan", "strategy"),

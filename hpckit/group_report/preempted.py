@@ -29,10 +29,10 @@ def as_known(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Allocation:
     number = _number(row, run) if run else None
     if run is None or number is None or number > _MOST:
         return row
-    from hpckit.stop_marks import PREEMPTED, marks, marks_of  # noqa: PLC0415  # few end so
+    from hpckit.stop_marks import PREEMPTED, marks_of, marks_until  # noqa: PLC0415  # few end so
     from hpckit.submission.verdict import unless_over  # noqa: PLC0415  # as above
 
-    words = [marks(marks_of(run.dir, 0), attempt) for attempt in range(number + 1)]
+    words = marks_until(marks_of(run.dir, 0), number)
     if not any(PREEMPTED in said for said in words):
         return row
     ranks = [rank for rank in read_all_attempts(run.dir) if rank.restart == number]

@@ -22,9 +22,10 @@ CHECKS = (
 _RENAMED = {"script": "program"}  # since hpckit starts any program
 
 
-def off_switch(check: str) -> str:
+def off_switch(*checks: str) -> str:
     """Return the end of a refusal: how to switch it off."""
-    return f"(--skip-check {check} submits it anyway.)"
+    words = " ".join(f"--skip-check {check}" for check in checks)
+    return f"({words} submits it anyway.)"
 
 
 def check_job(job: Job, spec: JobSpec, partition: PartitionLimits | None) -> None:

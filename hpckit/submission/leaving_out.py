@@ -50,7 +50,7 @@ def without_bad_nodes(
     try:
         rules = find_rules(job.site.bad_nodes)
     except ConfigError as error:
-        raise ConfigError(f"{error.why} {off_switch(_checks(job, spec))}", at=error.at) from error
+        raise ConfigError(f"{error.why} {off_switch(*_checks(job, spec))}", at=error.at) from error
     by, now = _asked_by(spec, job, rules), time.time()
     found, notes = _known(rules, learned, by, now, preview=preview)
     job = replace(job, notes=(*job.notes, *notes))
@@ -64,15 +64,15 @@ def without_bad_nodes(
     return _left_out(job, found, by, now)
 
 
-def _checks(job: Job, spec: JobSpec) -> str:
+def _checks(job: Job, spec: JobSpec) -> tuple[str, ...]:
     """Return which checks refuse the user's file: it also says who is notified."""
     if "notify" in spec.skip_checks:
-        return CHECK
+        return (CHECK,)
     try:
         find_notify(job.site.notify)
     except ConfigError:
-        return f"{CHECK} --skip-check notify"
-    return CHECK
+        return (CHECK, "notify")
+    return (CHECK,)
 
 
 def _known(

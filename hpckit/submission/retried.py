@@ -12,7 +12,7 @@ from hpckit.run_folders.run_files import patiently
 from hpckit.run_folders.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
-from hpckit.stop_marks import marks, marks_of
+from hpckit.stop_marks import marks_of, marks_until
 from hpckit.submission.called_off import before_it, is_called_off
 from hpckit.submission.retry import NOT_AGAIN, has_rule, kind_of, rules_of, why_not
 from hpckit.submission.verdict import unless_over
@@ -64,7 +64,7 @@ class Retried(Watched):
         """Return this attempt's ranks, the state that `status` will show, and why it ended."""
         ranks = ranks_of(run, self.attempt)
         state, cause = ended_as(run, ranks)
-        said = [marks(marks_of(self.run_dir, 0), number) for number in range(self.attempt + 1)]
+        said = marks_until(marks_of(self.run_dir, 0), self.attempt)
         return ranks, unless_over(state, ranks, run.ranks, said), cause
 
     def _goes_on(self, run: Run) -> bool:

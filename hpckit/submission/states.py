@@ -147,10 +147,9 @@ def _known_better(
     """Return a state by `verdict.unless_over`; `newer`: the ranks of the newest attempt."""
     if state not in verdict.DOUBTED or not ranks:
         return state
-    from hpckit.stop_marks import marks, marks_of  # noqa: PLC0415  # few end so
+    from hpckit.stop_marks import marks_of, marks_until  # noqa: PLC0415  # few end so
 
-    file, newest = marks_of(run.dir, 0), max(row.restart for row in ranks)
-    words = [marks(file, number) for number in range(newest + 1)]
+    words = marks_until(marks_of(run.dir, 0), max(row.restart for row in ranks))
     return verdict.unless_over(state, newer, run.ranks, words)
 
 
