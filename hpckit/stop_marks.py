@@ -124,6 +124,16 @@ def stopped_early(said: set[str], code: int) -> bool:
     return SENT in said and (bool(code) or HEARD not in said)
 
 
+def heeds(said: set[str]) -> bool | None:
+    """Say by an attempt's words whether the script knows of the warning; None: not known yet.
+
+    It may have read of it here, and be at its end before the signal is sent: without a handler.
+    """
+    if not said.isdisjoint((SENT, HEARD, STOPPED)):
+        return True
+    return False if DEAF in said else None
+
+
 def mark_undone(run_dir: Path, attempt: int) -> None:
     """Write down, where all look, that a rank other than 0 has left work undone.
 

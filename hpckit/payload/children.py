@@ -150,6 +150,7 @@ def until_ended(child: "Popen[bytes]", pause_s: float) -> Iterator[None]:
     try:
         while child.poll() is None:
             select.select([ended] if ended >= 0 else [], [], [], pause_s)
+            child.poll()  # who looks at it now must not take it for one that still runs
             yield
     finally:
         if ended >= 0:

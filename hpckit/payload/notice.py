@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_bytes
@@ -77,8 +78,11 @@ class Notice:
             self._note_sent()
         self._settle()
 
-    def deliver(self, pid: int) -> None:
-        """Send the script a warning that it has not got, once it handles it; call this often."""
+    def deliver(self, pid: int, done: Callable[[int], bool] = lambda _pid: False) -> None:
+        """Send the script a warning that it has not got, once it handles it; call this often.
+
+        `done`: says whether a process has only to exit: it has nothing to save, and no handler.
+        """
         if not self.told:
             # If Slurm sends it itself, the script may end because of it before `tell` is called.
             if self.by_slurm and not self._caught:
@@ -94,6 +98,8 @@ class Notice:
             by_term = handlers_of(pid, signal.SIGTERM)
             if by_term != able:
                 able, signum = by_term, signal.SIGTERM
+        if done(pid):  # after the look: its handlers go when it has said so
+            return
         if not able:
             if not self._deaf:
                 self._deaf = True

@@ -60,14 +60,13 @@ from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stop_marks import (
     ALL_SIGNALLED,
-    DEAF,
     OVER,
     PREEMPTED,
     REQUEUED,
-    SENT,
     TERMINATED,
     add_mark,
     failed_with,
+    heeds,
     mark_undone,
     marks,
     marks_of,
@@ -190,8 +189,7 @@ class RankProcess:
 
     def heeds(self) -> bool | None:
         """Say whether the script was given the warning; None: that is not known yet."""
-        said = self.said()
-        return True if SENT in said else False if DEAF in said else None
+        return heeds(self.said())
 
     def said(self) -> set[str]:
         """Return what this attempt's script and supervisor wrote down about Slurm's warning."""
@@ -314,7 +312,7 @@ class RankProcess:
         notes = self._recorder
         for _ in until_ended(child, _POLL_S):
             if child.returncode is None:
-                self._notice.deliver(child.pid)
+                self._notice.deliver(child.pid, done=line.at_its_end)
                 if self.slurm_tells:
                     self._savers.look(child.pid)
                 self._look(None)

@@ -25,7 +25,7 @@ from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import restart_count, task_number
 from hpckit.run_folders.ranks import RankRecord, read_attempt
-from hpckit.stop_marks import DEAF, SENT, WARNED, failed_with, look_every, marks, marks_of
+from hpckit.stop_marks import WARNED, failed_with, heeds, look_every, marks, marks_of
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -171,10 +171,11 @@ class LauncherProcess:
     def heeds(self) -> bool | None:
         """Say whether a script of this node has been given the warning; None: not known yet."""
         attempt = restart_count()
-        said = [marks(marks_of(self.task.folder, row.rank), attempt) for row in self._here()]
-        if any(SENT in words for words in said):
+        ranks = [row.rank for row in self._here()]
+        said = [heeds(marks(marks_of(self.task.folder, rank), attempt)) for rank in ranks]
+        if any(said):
             return True
-        return False if all(DEAF in words for words in said) else None
+        return None if None in said else False
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the ranks, through a launcher that does so; others may die of it."""

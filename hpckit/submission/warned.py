@@ -24,16 +24,15 @@ from hpckit.payload.task import Task
 from hpckit.rank_variables import LOCAL, SRUN, restart_count
 from hpckit.run_folders.ranks import drop_ended
 from hpckit.stop_marks import (
-    DEAF,
     LIMIT,
     NEXT,
     NO_CHECKPOINT,
     OVER,
     PREEMPTED,
     REQUEUED,
-    SENT,
     add_mark,
     failed_with,
+    heeds,
     make_file,
     marks_of,
 )
@@ -131,8 +130,7 @@ class Warned:
     def _meanwhile(self) -> None:
         """Requeue a job whose script goes on: it ignores the signal, or has had its time."""
         late = time.monotonic() >= self._deadline()
-        said = self._decider.words()
-        listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
+        listens = self.task.handles_stop_signal or heeds(self._decider.words()) is not False
         if listens and not late:
             return
         if self._may_requeue():

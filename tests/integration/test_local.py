@@ -382,6 +382,55 @@ def test_scripts_that_handle_the_warning_save_before_the_next_attempt(here: Path
             assert log.read_text() == "attempt 0\nsaved\nattempt 1\n"
 
 
+AT_ITS_END = """\
+import atexit, os, pathlib, time
+if os.environ["RANK"] == "0" and os.environ["HPCKIT_RESTART"] == "0":
+    atexit.register(time.sleep, 1)  # runs when the handler of SIGUSR2 is gone
+from hpckit.parallel import should_stop, stopping
+stopping._warning._look_s = 0  # it reads of the warning before the signal is sent
+print("attempt", os.environ["HPCKIT_RESTART"], flush=True)
+while os.environ["HPCKIT_RESTART"] == "0":
+    if should_stop():
+        time.sleep(3 * float(os.environ["RANK"]))
+        print("saved", flush=True)
+        break
+"""
+SLOW_EXIT = """\
+import os, signal, time
+class Model:
+    def __del__(self):
+        print("goes", flush=True)
+        self.sleep(2)
+signal.signal(signal.SIGUSR2, lambda *_: print("saved", flush=True))
+model, Model.sleep = Model(), staticmethod(time.sleep)
+"""
+
+
+def test_a_rank_at_its_end_does_not_cost_the_others_their_save(here: Path) -> None:
+    """Rank 0 has read of the warning and stops; without a handler it does not look deaf then."""
+    words = ("--tasks-per-node", "2", "--max-requeues", "1", "--sample-interval", "0")
+    run = submit(AT_ITS_END, *words)
+    logs = [Path(run["run_dir"]) / "logs" / f"{rank}.out" for rank in (0, 1)]
+    until(lambda: all(log.exists() and "attempt 0" in log.read_text() for log in logs))
+    os.killpg(job_script(Path(run["run_dir"])), signal.SIGUSR2)
+    assert hpckit("wait", run["job_id"]).returncode == 0
+    assert state(run["job_id"])["restarts"] == 1
+    assert [log.read_text() for log in logs] == ["attempt 0\nsaved\nattempt 1\n"] * 2
+
+
+def test_a_script_that_is_complete_is_not_started_again(here: Path) -> None:
+    """Python gives handlers back before it ends, which may take a while."""
+    words = ("--tasks-per-node", "2", "--max-requeues", "1", "--sample-interval", "0")
+    run = submit(SLOW_EXIT, *words)
+    logs = [Path(run["run_dir"]) / "logs" / f"{rank}.out" for rank in (0, 1)]
+    until(lambda: all(log.exists() and "goes" in log.read_text() for log in logs))
+    os.killpg(job_script(Path(run["run_dir"])), signal.SIGUSR2)
+    assert hpckit("wait", run["job_id"]).returncode == 0
+    found = state(run["job_id"])
+    assert (found["state"], found["restarts"]) == ("COMPLETED", 0)
+    assert [log.read_text() for log in logs] == ["goes\n"] * 2
+
+
 def test_the_last_attempt_has_all_of_its_time(here: Path) -> None:
     """With no requeue left the warning before the end is nobody's business."""
     script = """\

@@ -51,6 +51,18 @@ def test_who_began_under_a_slurmstepd_that_is_gone_knows(
     assert children.is_abandoned() is abandoned
 
 
+def test_the_last_look_at_a_child_knows_that_it_has_ended() -> None:
+    """What looks at a zombie sees no handler, and would take it for a script without one."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
+        assert child.stdin
+        seen = []
+        for _ in children.until_ended(child, 0.01):
+            seen.append(child.returncode)
+            child.stdin.close()
+    assert seen[0] is None
+    assert seen[-1] == 0
+
+
 def test_who_wants_to_die_with_a_parent_dies_after_one_that_is_dead() -> None:
     text = (
         "import os, signal, time\n"

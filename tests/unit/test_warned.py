@@ -46,6 +46,8 @@ from hpckit.submission.payload import GoesOnError, Payload, ScriptFailedError
 # What the script's side says when it is sent the signal, and stops because of it, or does not.
 OWN_HANDLER, STOPS, WORKS_ON = (SENT,), (SENT, HEARD, STOPPED), (SENT, HEARD)
 NO_HANDLER, NO_ANSWER = (DEAF,), ()
+# It read of the warning before the signal was sent, and has no handler any more at its end.
+ENDS = (HEARD, STOPPED, DEAF)
 
 
 class Script:
@@ -181,7 +183,7 @@ def test_a_script_that_does_not_handle_the_signal_is_requeued_at_once(script: Sc
     assert script.code is None
 
 
-@pytest.mark.parametrize("says", [OWN_HANDLER, NO_ANSWER])
+@pytest.mark.parametrize("says", [OWN_HANDLER, NO_ANSWER, ENDS])
 def test_one_that_handles_it_has_time_to_save(script: Script, says: tuple[str, ...]) -> None:
     """Also while it is not known yet whether it does: its supervisor may be on another node."""
     script.says, script.code = says, None
