@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hpckit.stop_marks import WARNED, marks, marks_of
 from tests.conftest import HPCKIT, processes_of
 
 pytestmark = pytest.mark.long
@@ -400,35 +401,42 @@ import os, signal, time
 class Model:
     def __del__(self):
         print("goes", flush=True)
-        self.sleep(2)
+        while not self.access(self.go, 0):
+            self.sleep(0.05)
 signal.signal(signal.SIGUSR2, lambda *_: print("saved", flush=True))
-model, Model.sleep = Model(), staticmethod(time.sleep)
+model, Model.go = Model(), os.path.join(os.environ["HPCKIT_RUN_DIR"], "go")
+Model.access, Model.sleep = staticmethod(os.access), staticmethod(time.sleep)
 """
+
+
+def warned_ranks(script: str, word: str) -> tuple[int, list[str]]:
+    """Warn a job of two ranks when both have said a word; return its restarts, and all they say.
+
+    A file `go` in the run's folder says when both supervisors have had the warning.
+    """
+    words = ("--tasks-per-node", "2", "--max-requeues", "1", "--sample-interval", "0")
+    run = submit(script, *words)
+    folder = Path(run["run_dir"])
+    logs = [folder / "logs" / f"{rank}.out" for rank in (0, 1)]
+    until(lambda: all(log.exists() and word in log.read_text() for log in logs))
+    os.killpg(job_script(folder), signal.SIGUSR2)
+    until(lambda: all(WARNED in marks(marks_of(folder, rank), 0) for rank in (0, 1)))
+    time.sleep(0.5)  # their supervisors look at them some times
+    (folder / "go").touch()
+    assert hpckit("wait", run["job_id"]).returncode == 0
+    found = state(run["job_id"])
+    assert found["state"] == "COMPLETED"
+    return found["restarts"], [log.read_text() for log in logs]
 
 
 def test_a_rank_at_its_end_does_not_cost_the_others_their_save(here: Path) -> None:
     """Rank 0 has read of the warning and stops; without a handler it does not look deaf then."""
-    words = ("--tasks-per-node", "2", "--max-requeues", "1", "--sample-interval", "0")
-    run = submit(AT_ITS_END, *words)
-    logs = [Path(run["run_dir"]) / "logs" / f"{rank}.out" for rank in (0, 1)]
-    until(lambda: all(log.exists() and "attempt 0" in log.read_text() for log in logs))
-    os.killpg(job_script(Path(run["run_dir"])), signal.SIGUSR2)
-    assert hpckit("wait", run["job_id"]).returncode == 0
-    assert state(run["job_id"])["restarts"] == 1
-    assert [log.read_text() for log in logs] == ["attempt 0\nsaved\nattempt 1\n"] * 2
+    assert warned_ranks(AT_ITS_END, "attempt 0") == (1, ["attempt 0\nsaved\nattempt 1\n"] * 2)
 
 
 def test_a_script_that_is_complete_is_not_started_again(here: Path) -> None:
     """Python gives handlers back before it ends, which may take a while."""
-    words = ("--tasks-per-node", "2", "--max-requeues", "1", "--sample-interval", "0")
-    run = submit(SLOW_EXIT, *words)
-    logs = [Path(run["run_dir"]) / "logs" / f"{rank}.out" for rank in (0, 1)]
-    until(lambda: all(log.exists() and "goes" in log.read_text() for log in logs))
-    os.killpg(job_script(Path(run["run_dir"])), signal.SIGUSR2)
-    assert hpckit("wait", run["job_id"]).returncode == 0
-    found = state(run["job_id"])
-    assert (found["state"], found["restarts"]) == ("COMPLETED", 0)
-    assert [log.read_text() for log in logs] == ["goes\n"] * 2
+    assert warned_ranks(SLOW_EXIT, "goes") == (0, ["goes\n"] * 2)
 
 
 def test_the_last_attempt_has_all_of_its_time(here: Path) -> None:
