@@ -384,7 +384,7 @@ def test_scripts_that_handle_the_warning_save_before_the_next_attempt(here: Path
 
 
 AT_ITS_END = """\
-import atexit, os, pathlib, time
+import atexit, os, time
 if os.environ["RANK"] == "0" and os.environ["HPCKIT_RESTART"] == "0":
     atexit.register(time.sleep, 1)  # runs when the handler of SIGUSR2 is gone
 from hpckit.parallel import should_stop, stopping
